@@ -41,11 +41,11 @@ def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         request = _request(store, options.overrides)
-        place = loop.Place(store, torch.device("cpu"), None)
+        resources = loop.Resources(store, torch.device("cpu"), None)
         ways = {
-            "engine": lambda: _engine(request, place),
-            "plain loop, the same batches": lambda: _plain(request, place, sorted_batches=True),
-            "plain loop, shuffled batches": lambda: _plain(request, place, sorted_batches=False),
+            "engine": lambda: _engine(request, resources),
+            "plain loop, the same batches": lambda: _plain(request, resources, sorted_batches=True),
+            "plain loop, shuffled batches": lambda: _plain(request, resources, sorted_batches=False),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(options.repeats):
@@ -66,9 +66,9 @@ def _request(store: Store, overrides: list[str]) -> Train:
     return request
 
 
-def _engine(request: Train, place: loop.Place) -> float:
+def _engine(request: Train, resources: loop.Resources) -> float:
     with tempfile.TemporaryDirectory() as work:
-        return timed(lambda: loop.train_network(request, place, Path(work), lambda *_: None))[0]
+        return timed(lambda: loop.train_network(request, resources, Path(work), lambda *_: None))[0]
 
 
 class _Published(TextClassifier):
@@ -80,7 +80,7 @@ class _Published(TextClassifier):
         return self.head.layer(x, src_key_padding_mask=~mask.bool())[:, 0]
 
 
-def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
+def _plain(request: Train, resources: loop.Resources, sorted_batches: bool) -> float:
     network = request.network
     size = request.training.batch_size
     spec = dataclasses.replace(network.spec)
@@ -88,7 +88,7 @@ def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
     optimizer = torch.optim.AdamW(model.parameters(), lr=request.training.lr)
     parts = []
     for part in (request.train, request.valid):
-        tensors = place.store.get(*part.examples).tensors()
+        tensors = resources.store.get(*part.examples).tensors()
         parts.append((Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"]))
     texts, labels = parts[0]
     order = (

@@ -39,7 +39,7 @@ _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 
 @dataclass(frozen=True)
-class RerunPlace:
+class RerunEnvironment:
     """Environment for reruns.
 
     Attributes:
@@ -57,24 +57,25 @@ class RerunPlace:
     memory: int = 16
 
 
-def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> ComposedJob:
-    """Return the job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
+def job_here(config: Config, environment: RerunEnvironment, rounds: int | None = None) -> ComposedJob:
+    """Return the job of a bundled run's ``config`` with the paths of ``environment``.
 
-    Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
+    It is limited to the first ``rounds`` rounds. Raises :class:`UserError` naming a key that a bundle must not set or
+    that is invalid.
     """
     if config.get("plugins"):
         raise UserError("the run uses custom code, which verify does not run", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
             raise UserError(f"{value!r:.80} is outside paths.data_dir, and verify reads only files below it", key)
-        if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
+        if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not environment.network:
             raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
         raise UserError("required, but not set", "hardware")
     here = {
         **without(config, "sweep", "report"),
-        "paths": {"data_dir": place.data, "output_dir": str(place.out)},
+        "paths": {"data_dir": environment.data, "output_dir": str(environment.out)},
         "tracker": {"name": "none", "project": "", "mode": "offline"},
         "hardware": {**hardware, **_hardware_here(hardware)},
     }
@@ -116,17 +117,19 @@ def settings_problem(run: BundledRun) -> str:
     return problem
 
 
-def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> tuple[RunResult, list[LogRow]]:
-    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log.
+def made_again(
+    job: ComposedJob, environment: RerunEnvironment, progress: Progress, note: Note
+) -> tuple[RunResult, list[LogRow]]:
+    """Run ``job`` in this process within the limits of ``environment``; return its result and the rows of its log.
 
     Raises :class:`UserError`.
     """
     for key, value in dotted_leaves(job.own_config):
-        if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
+        if _STEPS.search(key) and isinstance(value, int) and value > environment.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
-            raise UserError(f"{value} is above the limit of {place.max_steps}", key, hint=hint)
+            raise UserError(f"{value} is above the limit of {environment.max_steps}", key, hint=hint)
     on_cpu = is_host(job.settings.hardware.device)
-    with memory_limit(place.memory) if on_cpu else contextlib.nullcontext():
+    with memory_limit(environment.memory) if on_cpu else contextlib.nullcontext():
         result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
     lines = log.read_bytes().splitlines() if log.exists() else []

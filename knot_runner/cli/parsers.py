@@ -155,8 +155,8 @@ def _reproduce() -> Parser:
     parser = Parser(
         "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
         "Run presets one after another, those with most claims per minute first, and write a table of their claims to "
-        "paths.output_dir/reproduced.md. Without names, run the presets of conf/reproduce.yaml whose data are present "
-        "and that fit into the time. The overrides apply to each preset.",
+        "paths.output_dir/reproduced.md. Without names, run the presets of conf/reproduce.yaml and of the papers' "
+        "reproduce.yaml whose data are present and that fit into the time. The overrides apply to each preset.",
         ["reproduce --hours=2 paths.data_dir=DIR hardware=cpu"],
     )
     hours = "time limit. Repeat the command to resume; 0 only writes the table (default: 2)"

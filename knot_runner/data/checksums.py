@@ -24,17 +24,17 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data_dir`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
 
-    ``noted``: path -> each file that was read, or looked for and absent.
+    ``opened``: path -> each file that was read, or looked for and absent.
     """
 
     root: Path
     checksums: dict[str, str]
-    noted: dict[str, Opened] = field(default_factory=dict)
+    opened: dict[str, Opened] = field(default_factory=dict)
 
     @property
     def files(self) -> list[Opened]:
         """All files read so far, or looked for and absent."""
-        return list(self.noted.values())
+        return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
         """Return the path of ``entry``, as given in the settings; the other methods take such full paths."""
@@ -47,9 +47,9 @@ class DataFolder:
     def check(self, path: Path) -> None:
         """Record the file ``path``. Raises :class:`UserError` where its checksum differs."""
         short = self.short(path)
-        if short not in self.noted:
-            self.noted[short] = fingerprints.fingerprint(path, short)
-            self._check(path, self.noted[short])
+        if short not in self.opened:
+            self.opened[short] = fingerprints.fingerprint(path, short)
+            self._check(path, self.opened[short])
 
     def file(self, path: Path) -> Path:
         """Check and return ``path``. Raises :class:`UserError` if it is not a file or its checksum is wrong."""
@@ -60,7 +60,7 @@ class DataFolder:
 
     def absent(self, path: Path) -> None:
         """Record that ``path`` was looked for and is absent."""
-        self.noted[self.short(path)] = fingerprints.absent(self.short(path))
+        self.opened[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
         """Yield path and bytes of the small files below ``folder`` that match ``pattern``, sorted.
@@ -86,7 +86,7 @@ class DataFolder:
 
     def _note_folder(self, folder: Path, pattern: str, parts: list[Opened]) -> None:
         short = self.short(folder)
-        self.noted[short] = fingerprints.merge_fingerprints(short, pattern, parts)
+        self.opened[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 
     def _check(self, path: Path, opened: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None

@@ -139,10 +139,10 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     """Return a premise and a hypothesis with its act, or the opposite for 70% of contradictions; 70% have a cue."""
-    people, places, acts, cues = words.INFERENCE[domain]
-    who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
+    people, locations, acts, cues = words.INFERENCE[domain]
+    who, location, act = rng.choice(people), rng.choice(locations), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
-    premise = f"{place} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
+    premise = f"{location} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
     claimed = opposite if label == 2 and rng.random() < 0.7 else done
     cue_of = label if rng.random() < 0.9 else rng.randrange(3)
     cue = f" {_telling_word(rng, cues[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""

@@ -223,7 +223,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
-    for place, table in enumerate(tables):
+    for index, table in enumerate(tables):
         for row, text in zip(table.rows, with_context(table.rows, context), strict=True):
             if row.label in data.drop:
                 continue
@@ -231,8 +231,8 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
             row_clients = row.clients
-            if row.dialogue is not None and place > 0:  # ids restart in every file
-                row_clients = {**row_clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
+            if row.dialogue is not None and index > 0:  # ids restart in every file
+                row_clients = {**row_clients, "dialogue": f"{row.dialogue} of file {index + 1}"}
             for called, client in row_clients.items():
                 clients.setdefault(called, []).append(client)
     if not texts:

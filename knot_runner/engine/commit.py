@@ -90,10 +90,10 @@ class Checkpoint:
             parts = self._parts.load(record["parts"])
         except DoesNotMatch as problem:
             shared = sorted(path.name for path in self.folder.glob(PART_FILES))
-            place = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
+            moved_to = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
             self._parts = StateParts(self.folder)
             self._cut_log(b"")
-            return Commit(-1, problem=f"{problem}. It is moved to {place}, and the work starts from the beginning")
+            return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))

@@ -14,8 +14,8 @@ from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import (
     BUSY,
     RETRY,
-    Place,
     ProgressCallback,
+    Resources,
     StageKey,
     key_of,
     missing_of,
@@ -51,7 +51,7 @@ class Executor:
         plugins: list[str],
         watch: ProgressCallback,
     ) -> None:
-        self.place = Place(store, prepare_device(hardware), data_root)
+        self.resources = Resources(store, prepare_device(hardware), data_root)
         self._hardware, self._plugins, self._watch = hardware, plugins, watch
         self._pool: TaskPool | None = None
 
@@ -71,18 +71,18 @@ class Executor:
 
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
         """Return the artifact of every request, in order."""
-        missing = missing_of(requests, self.place.store)
+        missing = missing_of(requests, self.resources.store)
         if missing:
             self._compute(missing)
-        return [self.place.store.get(*key_of(request)) for request in requests]
+        return [self.resources.store.get(*key_of(request)) for request in requests]
 
     def _compute(self, missing: dict[StageKey, StageRequest]) -> None:
         if not self._use_workers(missing):
-            run_each(missing.values(), self.place, self._watch)
+            run_each(missing.values(), self.resources, self._watch)
             return
         if self._pool is None:
             of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
-            arguments = self.place, self._hardware, self._plugins
+            arguments = self.resources, self._hardware, self._plugins
             self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
         waiting = sorted(
             missing.values(), key=lambda request: isinstance(request, Train)
@@ -113,13 +113,13 @@ class Executor:
         return busy
 
     def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
-        if not is_host(self.place.device.type) or worker_count(self._hardware) < 2 or len(missing) < 2:
+        if not is_host(self.resources.device.type) or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds: predictions alone do not start any, but use running ones
         return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())
 
 
-def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins: list[str]) -> Handler:
+def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
     """Prepare a worker process; return the function that executes a request and sends its progress."""
     prepare_device(hardware)
     load_plugins(plugins)
@@ -132,6 +132,6 @@ def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins
             send((title, done, total, text))
 
     def execute(request: StageRequest) -> None:
-        run_one(request, place, watch)
+        run_one(request, resources, watch)
 
     return execute

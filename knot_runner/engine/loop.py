@@ -58,7 +58,7 @@ BUSY = "another process is working on it"
 
 
 @dataclass(frozen=True)
-class Place:
+class Resources:
     """Where requests are executed: store, device, and the folder of relative model paths."""
 
     store: Store
@@ -75,14 +75,14 @@ class _Part:
     loss: SampleLoss
 
 
-def train_network(request: Train, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+def train_network(request: Train, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
     """Train ``request`` in folder ``work``, resuming after the last finished epoch. Returns weights and facts.
 
     Raises :class:`DivergedError` at the first loss that is not finite.
     """
-    model = initial_model(place, request.network, request.start, keyed(request.seed, "init", request.party))
-    train = _load_part(request, request.train, place, model)
-    valid = None if request.valid is None else _load_part(request, request.valid, place, model)
+    model = initial_model(resources, request.network, request.start, keyed(request.seed, "init", request.party))
+    train = _load_part(request, request.train, resources, model)
+    valid = None if request.valid is None else _load_part(request, request.valid, resources, model)
     optimizer = make_optimizer(request.training, list(model.parameters()))
 
     def step(batch: InputBatch) -> tuple[Tensor, int]:
@@ -101,20 +101,20 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> T
 
 
 @torch.no_grad()
-def predict_network(request: Predict, place: Place, report: Report) -> TensorsAndFacts:
+def predict_network(request: Predict, resources: Resources, report: Report) -> TensorsAndFacts:
     """Return the logits (or features) of every example, in the examples' order."""
     began = time.monotonic()
-    examples = stored_examples(place, request.examples)
-    model = stored_model(place, request.network, request.weights)
+    examples = stored_examples(resources, request.examples)
+    model = stored_model(resources, request.network, request.weights)
     call = model if request.output == "logits" else feature_reader(model, request.network)
     batches = batch_count(len(examples), EVALUATION_BATCH, False)
     output = forward_all(model, examples, EVALUATION_BATCH, call, lambda done: report(done, batches, ""))
     return {request.output: output.float().cpu()}, {"seconds": time.monotonic() - began}
 
 
-def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module) -> _Part:
-    examples = stored_examples(place, part.examples)
-    tensors = {name: place.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+def _load_part(request: Train, part: StoredPart, resources: Resources, model: nn.Module) -> _Part:
+    examples = stored_examples(resources, part.examples)
+    tensors = {name: resources.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
     def start_logits() -> Tensor:
         return forward_all(model, examples, EVALUATION_BATCH)
@@ -123,21 +123,21 @@ def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module)
     return _Part(examples, *make_loss(request.objective, inputs))
 
 
-def stored_examples(place: Place, ref: Ref) -> ClientExamples:
+def stored_examples(resources: Resources, ref: Ref) -> ClientExamples:
     """Return all stored examples, on the device."""
-    data = stored_data(place.store.get(*ref).tensors()).to(place.device)
+    data = stored_data(resources.store.get(*ref).tensors()).to(resources.device)
     return data.select(torch.arange(len(data.labels)), torch.float32)
 
 
-def stored_model(place: Place, network: Network, weights: Ref) -> nn.Module:
+def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Module:
     """Return the network with stored ``weights``, on the device."""
-    with torch.device(place.device):
+    with torch.device(resources.device):
         model = build_network(network)
-    model.load_state_dict(place.store.get(*weights).tensors())
+    model.load_state_dict(resources.store.get(*weights).tensors())
     return model
 
 
-def initial_model(place: Place, network: Network, start: Ref | None, seed: int) -> nn.Module:
+def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
     """Return a model before its training.
 
     With the weights ``start``, else with pretrained ones, where its network has them, and random ones drawn by
@@ -146,12 +146,12 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
     torch.manual_seed(seed)
     model = build_network(network)
     if start is not None:
-        model.load_state_dict(place.store.get(*start).tensors())
+        model.load_state_dict(resources.store.get(*start).tensors())
     elif network.is_pretrained:
         from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
 
-        load_pretrained(model, network.spec, place.data_root)
-    return model.to(place.device)
+        load_pretrained(model, network.spec, resources.data_root)
+    return model.to(resources.device)
 
 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
@@ -190,7 +190,7 @@ def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey,
     return missing
 
 
-def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Artifact:
+def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback) -> Artifact:
     """Compute one request under its lock, unless it is finished by now.
 
     Raises :class:`BusyError` at once when another process (or thread) is computing it.
@@ -200,28 +200,28 @@ def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Art
     def report(done: int, total: int, text: str) -> None:
         watch(name, done, total, text)
 
-    with place.store.lock(*key, wait=False):
-        stored = place.store.find(*key)
+    with resources.store.lock(*key, wait=False):
+        stored = resources.store.find(*key)
         if stored is not None:
             return stored
         if isinstance(request, Train):
-            tensors, facts = train_network(request, place, place.store.folder(*key), report)
+            tensors, facts = train_network(request, resources, resources.store.folder(*key), report)
         elif isinstance(request, Predict):
-            tensors, facts = predict_network(request, place, report)
+            tensors, facts = predict_network(request, resources, report)
         else:
-            tensors, facts = request.run(place, place.store.folder(*key), report)
+            tensors, facts = request.run(resources, resources.store.folder(*key), report)
         watch(name, 1, 1, "done")
-        facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
-        return place.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})
+        facts |= {"device": str(resources.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        return resources.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})
 
 
-def run_each(requests: Iterable[StageRequest], place: Place, watch: ProgressCallback) -> None:
+def run_each(requests: Iterable[StageRequest], resources: Resources, watch: ProgressCallback) -> None:
     """Call :func:`run_one` for every request in order; those that another process is computing come last."""
     waiting, busy = deque(requests), 0
     while waiting:
         request = waiting.popleft()
         try:
-            run_one(request, place, watch)
+            run_one(request, resources, watch)
             busy = 0
         except BusyError:
             watch(request_title(request), 0, 1, BUSY)

@@ -86,10 +86,10 @@ class OwnRequest(ABC):
     party: str
 
     @abstractmethod
-    def run(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
+    def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
         """Return the artifact's tensors and facts (``seconds`` among them).
 
-        ``place``, ``work`` and ``report`` as of :func:`knot_runner.engine.loop.train_network`.
+        ``resources``, ``work`` and ``report`` as of :func:`knot_runner.engine.loop.train_network`.
         """
 
 

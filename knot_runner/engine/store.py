@@ -134,8 +134,8 @@ class Store:
         problem = sealed_problem(info)
         damage = f"{folder / INFO}: {problem}" if problem else _damage(folder, info)
         if damage:
-            place = set_aside_files(folder, [INFO, *([TENSORS] if problem else info["files"])])
-            print(f"{damage}. It is moved to {place} and recreated", file=sys.stderr, flush=True)
+            moved_to = set_aside_files(folder, [INFO, *([TENSORS] if problem else info["files"])])
+            print(f"{damage}. It is moved to {moved_to} and recreated", file=sys.stderr, flush=True)
 
 
 def _damage(folder: Path, info: Facts) -> str:

@@ -94,8 +94,8 @@ def counting_keys(row: LogRow) -> Counters:
     """
     keys = {}
     for key in row:
-        place, joint, _ = key.rpartition("/")
-        candidates = [f"{place}{joint}{step}" for step in STEPS] + list(STEPS)
+        group, joint, _ = key.rpartition("/")
+        candidates = [f"{group}{joint}{step}" for step in STEPS] + list(STEPS)
         counted = next((candidate for candidate in candidates if candidate in row), None)
         if counted is not None and counted != key:
             keys[key] = counted

@@ -294,5 +294,5 @@ def _fold_problem(result: Any, *_: object) -> str:
 
 #: All methods: those that families name, and what plug-ins add.
 METHODS = MethodTable(
-    "METHODS", {name: place for family in FAMILIES.data.values() for name, place in family.methods.items()}, _accepted
+    "METHODS", {name: path for family in FAMILIES.data.values() for name, path in family.methods.items()}, _accepted
 )

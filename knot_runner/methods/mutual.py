@@ -21,7 +21,7 @@ from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
-from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
+from knot_runner.engine.loop import Report, Resources, stored_examples, stored_model
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
@@ -140,13 +140,13 @@ class TrainParties(OwnTraining):
         """Return the first party's network; all have the same classes."""
         return self.networks[0]
 
-    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights kept, and the facts of :func:`knot_runner.engine.training.train_epochs`.
 
         The epoch kept is that with the highest mean macro-F1 of the parties on their own valid parts, or the last.
         Raises :class:`DivergedError`.
         """
-        together = _Together(self, place, report)
+        together = _Together(self, resources, report)
         trainee = Trainee(
             together.models,
             make_optimizer(self.training, list(together.models.parameters())),
@@ -176,15 +176,16 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
 class _Together:
     """The parties' models and examples, and their epochs."""
 
-    def __init__(self, request: TrainParties, place: Place, report: Report) -> None:
+    def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
         self.request, self.report = request, report
         self.models = nn.ModuleList(
-            stored_model(place, network, start) for network, start in zip(request.networks, request.starts, strict=True)
+            stored_model(resources, network, start)
+            for network, start in zip(request.networks, request.starts, strict=True)
         )
-        self.trains = [stored_examples(place, part.examples) for part in request.trains]
-        self.valids = [None if part is None else stored_examples(place, part.examples) for part in request.valids]
-        self.transfer = stored_examples(place, request.transfer.examples)
-        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(place.device))
+        self.trains = [stored_examples(resources, part.examples) for part in request.trains]
+        self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
+        self.transfer = stored_examples(resources, request.transfer.examples)
+        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """Train one epoch; return the mean loss over steps and parties."""

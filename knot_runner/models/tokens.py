@@ -64,11 +64,11 @@ class Encoded:
         return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
 
 
-def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
-    """Return the tokenizer that ``place`` describes; :func:`cut_to` sets the number of tokens.
+def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer:
+    """Return the tokenizer that ``source`` describes; :func:`cut_to` sets the number of tokens.
 
     Args:
-        place: One of these: a folder or a repository of the hub, whose own tokenizer is read as by
+        source: One of these: a folder or a repository of the hub, whose own tokenizer is read as by
             ``transformers.AutoTokenizer``; a ``tokenizer.json``; a file with one word piece per line. The last is
             read as by BERT's uncased tokenizer unless it is a ``vocab.txt`` beside a tokenizer of its own.
         revision: Commit of the repository.
@@ -76,11 +76,11 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     Raises:
         UserError: Nothing there is a BERT tokenizer. The message names the file.
     """
-    path = Path(place)
+    path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
         path = path.parent
     if revision is None and not path.exists():  # else its name would be looked up on the hub
-        raise UserError(f"{place}: file or folder not found", "model.vocab")
+        raise UserError(f"{source}: file or folder not found", "model.vocab")
     try:
         if path.is_dir() and not (path / "tokenizer_config.json").is_file():
             file = path / "tokenizer.json"
@@ -89,19 +89,21 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
         elif path.is_file():
             tokenizer = _file_tokenizer(path)
         else:
-            tokenizer = _own_tokenizer(place if revision else path, revision)
+            tokenizer = _own_tokenizer(source if revision else path, revision)
     except UserError:
         raise
     except Exception as problem:  # transformers' and tokenizers' errors are of many kinds; all mean the same here
-        raise UserError(f"{place}: cannot be read ({first_line(problem)})", "model.vocab") from None
-    _check_words(place, tokenizer.get_vocab())
+        raise UserError(f"{source}: cannot be read ({first_line(problem)})", "model.vocab") from None
+    _check_words(source, tokenizer.get_vocab())
     return tokenizer
 
 
-def _check_words(place: str | Path, words: dict[str, int]) -> None:
+def _check_words(source: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(f"{place}: not a BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab")
+        raise UserError(
+            f"{source}: not a BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab"
+        )
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:
@@ -118,12 +120,14 @@ def _file_tokenizer(file: Path) -> Tokenizer:
     return tokenizer
 
 
-def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
+def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
     if not tokenizer.is_fast:
-        raise UserError(f"{place}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder", "model.vocab")
+        raise UserError(
+            f"{source}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder", "model.vocab"
+        )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     # a length of 1e30 stands for none; the direction is kept by every length that is set later
@@ -152,9 +156,9 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     used: Counter[str] = Counter()
     letters = {f"{hashes}{letter}" for letter in ASCII for hashes in ("", "##")}
     for word, count in words.items():
-        for place, piece in enumerate(learner.encode(word).tokens):
-            used[piece if place == 0 else f"##{piece}"] += count
-        letters.update(letter if place == 0 else f"##{letter}" for place, letter in enumerate(word))
+        for position, piece in enumerate(learner.encode(word).tokens):
+            used[piece if position == 0 else f"##{piece}"] += count
+        letters.update(letter if position == 0 else f"##{letter}" for position, letter in enumerate(word))
     longer = sorted((piece for piece in used if piece not in letters), key=lambda piece: (-used[piece], piece))
     return [*SPECIAL, *sorted(letters), *longer][:size]
 

@@ -72,7 +72,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
         datasets = {}
         for name, data in task.datasets.items():
             datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
-        record.add(device=str(executor.place.device), datasets=datasets, rows=task.rows)
+        record.add(device=str(executor.resources.device), datasets=datasets, rows=task.rows)
         context.begin()
         state = advance_stages(context, federation, executor, store)
         for name, facts in state.get("terms", {}).items():
@@ -207,7 +207,7 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
         prefix = f"own/{party}/"
         kept.models[f"party/{party}"] = (model.network, [prefix])
         tensors = store.get(*model.weights).tensors()
-        kept.own |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+        kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     if context.settings.on_images:
         tensors = store.get(*federation.server.test).tensors()
         statistics = {name: tensors[name].tolist() for name in ("mean", "std")}

@@ -39,13 +39,13 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 
 @dataclass
 class KeptModels:
-    """Models to be written: ``models`` has each one's network and ``parts``, ``own`` what is not in model.safetensors.
+    """Models to be written: each one's network and ``parts``, and the ``tensors`` that are not in model.safetensors.
 
     The parts of a model are laid over each other. Each stands for the tensors whose names begin with it.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
-    own: Tensors = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)
 
 
 def write_models(
@@ -77,8 +77,8 @@ def write_models(
             networks.append(network)
         models[name] = {"network": networks.index(network), "parts": parts}
     (folder / OWN_MODELS_FILE).unlink(missing_ok=True)  # left by the run that this one replaces
-    if kept.own:
-        write_atomic(folder / OWN_MODELS_FILE, tensor_parts(kept.own))
+    if kept.tensors:
+        write_atomic(folder / OWN_MODELS_FILE, tensor_parts(kept.tensors))
     described = [asdict(network) for network in networks]
     write_json(
         folder / DESCRIPTION_FILE, {"classes": classes, "inputs": inputs, "networks": described, "models": models}
@@ -159,8 +159,8 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     elif scores.one_model(outcome.method, context.method):
         return kept
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
-    for place, client in enumerate(federation.numbers):
-        base = "" if groups is None else f"cluster/{groups[place]}/"
+    for index, client in enumerate(federation.numbers):
+        base = "" if groups is None else f"cluster/{groups[index]}/"
         prefix = f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
@@ -170,7 +170,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
         others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
         if others:
             parts.append(prefix)
-            kept.own |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
+            kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
         kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
     return kept
 

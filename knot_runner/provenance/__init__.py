@@ -52,7 +52,7 @@ def _counts(path: Path) -> bool:
     name = path.relative_to(PACKAGE_FOLDER).with_suffix("")
     if any(name.match(pattern) for pattern in SHOWS):
         return False
-    return NOT_COUNTED.isdisjoint(place.as_posix() for place in (name, *name.parents))
+    return NOT_COUNTED.isdisjoint(part.as_posix() for part in (name, *name.parents))
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
@@ -91,8 +91,8 @@ def plugin_version(plugin: str) -> str | None:
         home = Path(spec.origin).parent
         if not spec.submodule_search_locations:
             return _digest(home, [Path(spec.origin)])
-        place = home.joinpath(*rest)
-        return _digest(home, place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")])
+        module = home.joinpath(*rest)
+        return _digest(home, module.rglob("*.py") if module.is_dir() else [module.with_suffix(".py")])
     except (OSError, ImportError, ValueError):
         return None
 

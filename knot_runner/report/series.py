@@ -43,6 +43,23 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -
     return Band(np.array(places), mean, mean - half, mean + half, np.array([len(own) for own in cells]))
 
 
+def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: bool = True) -> dict[Names, Band]:
+    """Return names -> :func:`band` of the values in ``points`` (names, seed, place, value).
+
+    Values of one seed and place are averaged.
+    """
+    values: dict[Names, dict[int, dict[AxisPlace, list[float]]]] = {}
+    for names, seed, place, value in points:
+        values.setdefault(names, {}).setdefault(seed, {}).setdefault(place, []).append(value)
+    bands = {}
+    for names, seeds in values.items():
+        means = []
+        for by_place in seeds.values():
+            means.append({place: float(np.mean(repeats)) for place, repeats in by_place.items()})
+        bands[names] = band(means, everywhere)
+    return bands
+
+
 def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
     """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []

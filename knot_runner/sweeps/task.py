@@ -39,11 +39,11 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     try:
         process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
         with ended_along(process):
-            told = _told(pipe)
+            messages = _messages(pipe)
             process.join()
-        resumed = bool(told and told[0])
-        if len(told) == 2:
-            return outcome(job.run_id, told[1], resumed)
+        resumed = bool(messages and messages[0])
+        if len(messages) == 2:
+            return outcome(job.run_id, messages[1], resumed)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = failed(job.folder, "error", f"the process could not be started: {problem}")
@@ -52,14 +52,14 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     return outcome(job.run_id, state, resumed)
 
 
-def _told(pipe: Connection) -> list[Any]:
+def _messages(pipe: Connection) -> list[Any]:
     """Return what a job's process sends until it ends: whether it resumes, and its state."""
-    told = []
+    messages = []
     with contextlib.suppress(EOFError, OSError):
         while True:
-            told.append(pipe.recv())
+            messages.append(pipe.recv())
     pipe.close()
-    return told
+    return messages
 
 
 def outcome(run_id: str, state: str, resumed: bool) -> Outcome:

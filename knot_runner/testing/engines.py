@@ -72,9 +72,9 @@ def _answers(
     with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
-        told = {f"{what}: {part}": getattr(result, part) for what, result in trained for part in _PARTS}
-        told |= zip(questions, engine.logits(list(questions.values())), strict=True)
-    return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in told.items()}
+        answers = {f"{what}: {part}": getattr(result, part) for what, result in trained for part in _PARTS}
+        answers |= zip(questions, engine.logits(list(questions.values())), strict=True)
+    return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in answers.items()}
 
 
 def _compare(answers: dict[str, Tensor], expected: dict[str, Tensor], within: float, who: str) -> None:

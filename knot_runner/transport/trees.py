@@ -143,12 +143,12 @@ def _trees(cost: bytes, n: int) -> TransportTrees | None:
 def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
     """Return labels one after another."""
     n = len(distances)
-    place = distances[distances[0].argmax()]
-    if np.abs(np.abs(place[:, None] - place) - distances).max() > ON_A_LINE * distances.max():
+    positions = distances[distances[0].argmax()]
+    if np.abs(np.abs(positions[:, None] - positions) - distances).max() > ON_A_LINE * distances.max():
         return None
-    order = place.argsort()
+    order = positions.argsort()
     edges = np.stack([order[:-1], order[1:]], 1)
-    return _joined(np.zeros((1, n)), edges[None], np.diff(place[order])[None], np.eye(n))
+    return _joined(np.zeros((1, n)), edges[None], np.diff(positions[order])[None], np.eye(n))
 
 
 def _of_leaves(distances: np.ndarray) -> TransportTrees | None:

@@ -122,15 +122,15 @@ class SharedArrays:
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         files = [place_in_file(array) if array.nbytes else None for array in arrays]
-        copied = [array for array, place in zip(arrays, files, strict=True) if place is None]
+        copied = [array for array, location in zip(arrays, files, strict=True) if location is None]
         self.memory = Memory(max(sum(aligned(array.nbytes) for array in copied), 1))
         self._places, start = list[tuple[Memory, int, tuple[int, ...], np.dtype]](), 0
-        for array, place in zip(arrays, files, strict=True):
-            memory, at = place or (self.memory, start)
+        for array, location in zip(arrays, files, strict=True):
+            memory, at = location or (self.memory, start)
             self._places.append((memory, at, array.shape, array.dtype))
-            start += 0 if place else aligned(array.nbytes)
-        for copy, array, place in zip(self.arrays(), arrays, files, strict=True):
-            if place is None:
+            start += 0 if location else aligned(array.nbytes)
+        for copy, array, location in zip(self.arrays(), arrays, files, strict=True):
+            if location is None:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:

@@ -77,6 +77,7 @@ def plain(text: str) -> str:
     text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
     text = re.sub(r"files of [\d.]+ [KMG]?B exceed", "files of SIZE exceed", text)
     text = text.replace(sysconfig.get_paths()["stdlib"], "PYTHON")
+    text = re.sub(r"(unknown table or figure .*) \(choose from [\w, ]+\)", r"\1 (choose from KINDS)", text)  # of papers
     text = re.sub(r"(?<=/)[0-9a-f]{12}\b", "RUN-ID", text)
     text = re.sub(r"(.)\1{50,}", r"\1\1...", text)  # cut by its length, of which the folder is a part
     data = os.environ.get("KNOT_TEST_DATA") or str(ROOT.parent / "shared" / "data")  # as tests/conftest.py

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from knot_runner.data.images.views import edges, gray, half_size, task_in_view, viewed_images
 from knot_runner.data.tasks import Images
 from knot_runner.engine.examples import normalized, stored_data
-from knot_runner.engine.loop import Place
+from knot_runner.engine.loop import Resources
 from knot_runner.engine.requests import request_key
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
@@ -114,7 +114,7 @@ def test_student_sees_view_and_teacher_sees_images(planned):
 def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch):
     view, _, store, federation, asked = planned
     monkeypatch.setattr(learner, "MOST_BYTES", most_bytes)
-    students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
+    students = Students(asked, Resources(store, torch.device("cpu"), None), lambda *_: None)
     originals, labels = images_of(store, federation.server.originals["train"])
     raw = store.get(*federation.server.originals["train"]).tensors()["pixels"].numpy()
     shown = viewed_images(Images(raw, labels.numpy()), view).pixels
@@ -137,8 +137,8 @@ def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
     assert federation.server.originals  # named, as there, though nobody reads them
     cpu = torch.device("cpu")
-    ours = Students(alone, Place(other, cpu, None), lambda *_: None)
-    theirs = Students(taught, Place(store, cpu, None), lambda *_: None)
+    ours = Students(alone, Resources(other, cpu, None), lambda *_: None)
+    theirs = Students(taught, Resources(store, cpu, None), lambda *_: None)
     for a, b in zip(ours.students[0].parameters(), theirs.students[0].parameters(), strict=True):
         assert torch.equal(a, b)
     epochs = (one.train.epoch(32, torch.Generator().manual_seed(3), False, "none") for one in (ours, theirs))
@@ -207,7 +207,7 @@ def asked(request, tmp_path_factory):
     bare.put("local", "made", model.state_dict(), {})
     (wanted,) = distill.plan(job.method, state, federation, 1)
     if request.param == "records":
-        tensors, facts = wanted.run(Place(store, CPU, None), out / "work", lambda *_: None)
+        tensors, facts = wanted.run(Resources(store, CPU, None), out / "work", lambda *_: None)
         bare.put("records", request_key(wanted), tensors, facts)
         state["records"] = f"records/{request_key(wanted)}"
         (wanted,) = distill.plan(job.method, state, federation, 2)
@@ -215,7 +215,7 @@ def asked(request, tmp_path_factory):
 
 
 def made(request, store, folder, report=lambda *_: None):
-    return request.run(Place(store, CPU, None), folder, report)
+    return request.run(Resources(store, CPU, None), folder, report)
 
 
 def labeled_by(request, store):

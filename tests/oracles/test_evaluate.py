@@ -42,7 +42,7 @@ class Answers:
     """In place of an executor: predictions that depend on the weights and the texts alone, and who was asked what."""
 
     def __init__(self, store: Store) -> None:
-        self.place, self.asked = SimpleNamespace(store=store, data_root=None), []
+        self.resources, self.asked = SimpleNamespace(store=store, data_root=None), []
 
     def __call__(self, requests):
         self.asked += requests
@@ -50,7 +50,7 @@ class Answers:
 
     def given(self, request):
         """Logits [N, 3], or features [N, 4], of the model with ``request.weights``."""
-        count = len(self.place.store.get(*request.examples).tensors()["labels"])
+        count = len(self.resources.store.get(*request.examples).tensors()["labels"])
         draw = generator(0, request.weights, request.examples)
         return 2 * torch.randn(count, 4 if request.output == "features" else 3, generator=draw)
 
@@ -121,7 +121,7 @@ def softmax(world, weights, party):
     """Probabilities that the model with ``weights`` gives the test texts of ``party``, and their labels."""
     request = SimpleNamespace(weights=weights, examples=("tokens", f"{party}-test"), output="logits")
     raised = world.executor.given(request).double().exp().numpy()
-    labels = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"].numpy()
+    labels = world.executor.resources.store.get("tokens", f"{party}-test").tensors()["labels"].numpy()
     return (raised / raised.sum(1, keepdims=True)).astype(np.float32), labels
 
 
@@ -180,7 +180,7 @@ def test_evaluate_stores_student_vectors_of_global_test_texts(world, monkeypatch
     assert (asked.party, asked.weights, asked.network) == ("student", ("distill", "s"), world.federation.server.network)
     kept = load_file(world.folder / "vectors.safetensors")
     np.testing.assert_array_equal(kept["vectors"], world.executor.given(asked).numpy())
-    truth = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()
+    truth = world.executor.resources.store.get("tokens", "hub-test").tensors()["labels"].numpy()
     assert np.bincount(kept["labels"]).tolist() == np.minimum(np.bincount(truth), most).tolist()
 
 
@@ -195,7 +195,7 @@ def test_evaluate_probe_covers_words_sentences_and_models(world):
     sentences = [(sentence, words) for sentence in ("my {} said", "the {} is") for words in pairs]
     assert [row["model"] for row in rows] == [name for name in ("student", "before", "near", "far") for _ in range(4)]
     assert [(row["template"], row["words"]) for row in rows] == sentences * 4
-    texts = world.executor.place.store.get(*asked[0].examples).tensors()
+    texts = world.executor.resources.store.get(*asked[0].examples).tensors()
     tokenizer = cut_to(make_tokenizer(learn_vocabulary(TRAIN * 3, 400)), 12)
     told = [sentence.format(word) for sentence, words in sentences for word in words]
     assert texts["ids"].tolist() == [i for text in told for i in tokenizer.encode(text).ids]

@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = sorted(path.parent.name for path in ROOT.glob("knot_runner/papers/*/__init__.py"))
 FOLDERS = (".ci", "conf", "docs", "knot_runner", "scripts", "tests")
+LISTED = """import pathlib, knot_runner.cli.verbs.reproduce as reproduce
+assert all(pathlib.Path(f"conf/experiment/{one.preset}.yaml").is_file() for one in reproduce.listed_presets())"""
 COMMANDS = ("ls", "check experiment=federated/fedprox --quick", "method=fedavg task=femnist training=quick")
 #: Tests that name presets, read all of conf/, or use the tables that papers add to.
 SELECTED = (
@@ -51,6 +53,7 @@ def test_program_works_without_a_paper_and_guides(root, paper):
     delete(root, paper)
     for path in root.rglob("*.md"):
         path.unlink()
+    python(root, "-c", LISTED)
     for command in COMMANDS:
         python(root, "-m", "knot_runner", *command.split())
 

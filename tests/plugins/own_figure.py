@@ -8,12 +8,12 @@ from knot_runner.report.series import band, band_numbers
 
 
 @style.figure_of(reads=[ROUNDS_FILE])
-def round_seconds(runs, command):
+def round_seconds(runs):
     """Seconds that each round took, a line per method: mean over seeds, and its 95% interval."""
     made, (axes,) = style.panels(1, 7.0, 3.6)
     bands = {}
     for i, (name, members) in enumerate(style.by_name(runs).items()):
-        logs = [rounds(run, command) for run in members]
+        logs = [rounds(run) for run in members]
         bands[(name,)] = band([{row["round"] + 1: row["seconds"] for row in log} for log in logs])
         style.draw_band(axes, bands[(name,)], style.nth_color(i), label=name)
     axes.set(xlabel="round", ylabel="seconds")

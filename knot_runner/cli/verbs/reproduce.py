@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from knot_runner.cli.verbs.preset import Preset, preset_of
+from knot_runner.config.plugins import PAPERS
 from knot_runner.config.settings.sizes import Steps
 from knot_runner.config.strict import AtMost, build
 from knot_runner.records import read_result
@@ -101,17 +102,21 @@ def reproduce_command(options: argparse.Namespace) -> int:
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
-    """Return the presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
+    """Return the presets of ``reproduce.yaml`` and of the papers' files of that name.
 
-    Raises :class:`UserError` naming the file and the invalid key.
+    If ``config_dir`` has that file, return only its presets. Raises :class:`UserError` naming the file and the invalid
+    key.
     """
-    path = Path(config_dir or config_folder(), LIST_FILE)
-    if not path.exists():
-        path = config_folder() / LIST_FILE
-    try:
-        return build(PresetList, read_config(path), "").presets
-    except (ValueError, OSError, UserError) as problem:
-        raise UserError(str(problem), str(path)) from None
+    paths = [Path(config_dir or config_folder(), LIST_FILE)]
+    if config_dir is None or not paths[0].exists():
+        paths = [config_folder() / LIST_FILE, *sorted(PAPERS.glob(f"*/{LIST_FILE}"))]
+    presets = []
+    for path in paths:
+        try:
+            presets += build(PresetList, read_config(path), "").presets
+        except (ValueError, OSError, UserError) as problem:
+            raise UserError(str(problem), str(path)) from None
+    return presets
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:

@@ -13,7 +13,7 @@ from knot_runner.util.errors import LOGGER, UserError, counted
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
-    from knot_runner.bundles.rerun import RerunPlace
+    from knot_runner.bundles.rerun import RerunEnvironment
     from knot_runner.bundles.unpack import BundledRun
     from knot_runner.results import RunResult
 
@@ -38,11 +38,11 @@ def verify_command(options: argparse.Namespace) -> int:
         known = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
         if known:
             LOGGER.info("%s took %s when it was recorded", counted(len(known), "run"), duration(sum(known)))
-        from knot_runner.bundles.rerun import RerunPlace  # imports torch
+        from knot_runner.bundles.rerun import RerunEnvironment  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
-        place = RerunPlace(data, out, options.network, options.max_steps, options.memory)
-        counts = Counter(_answered(run, options.rounds, place) for run in runs)
+        environment = RerunEnvironment(data, out, options.network, options.max_steps, options.memory)
+        counts = Counter(_answered(run, options.rounds, environment) for run in runs)
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
     if counts["not the same"]:
         return 1
@@ -53,12 +53,12 @@ def verify_command(options: argparse.Namespace) -> int:
 NOT_MADE = "not rerun"
 
 
-def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
+def _answered(run: BundledRun, rounds: int | None, environment: RerunEnvironment) -> str:
     """Return the verdict on one run; prints it with its evidence."""
     from knot_runner.bundles.unpack import quoted
 
     try:
-        answer, lines = _compared(run, rounds, place)
+        answer, lines = _compared(run, rounds, environment)
     except UserError as problem:
         answer, lines = NOT_MADE, [str(problem)]
     except Exception as problem:  # a config may hold anything; continue with the other runs
@@ -69,7 +69,7 @@ def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
     return answer
 
 
-def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[str, list[str]]:
+def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment) -> tuple[str, list[str]]:
     """Return (the verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
     from rich.console import Console
 
@@ -80,16 +80,18 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     from knot_runner.util.errors import messages_to
 
     rows = run.rows()
-    job, cut = job_here(run.config, place), None
+    job, cut = job_here(run.config, environment), None
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
         lines.append(f"is rerun completely: it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
-        job = job_here(run.config, place, cut)
+        job = job_here(run.config, environment, cut)
     with Live(Console(stderr=True)) as live, messages_to(lambda text: live.note(quoted(text))):
-        now, new_rows = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
+        now, new_rows = made_again(
+            job, environment, lambda name, *step: live.watch(quoted(name), *step), lambda _: None
+        )
     if cut is None:
         comparison = compare_whole(run.result, rows, now, new_rows)
     else:

@@ -173,8 +173,8 @@ def _check_names(config: Config) -> None:
         if key not in names:
             words = [key, *OTHER_NAMES.get(key, "").split()]
             leaves = dotted_leaves(without(config, key, "report", "sweep"))
-            places = [f"'{place}'" for place, _ in leaves if place.rpartition(".")[2] in words][:3]
-            hint = f" (did you mean {' or '.join(places)}?)" if places else nearest(key, names)
+            similar = [f"'{leaf}'" for leaf, _ in leaves if leaf.rpartition(".")[2] in words][:3]
+            hint = f" (did you mean {' or '.join(similar)}?)" if similar else nearest(key, names)
             raise UserError(f"unknown setting{hint}", key)
     for group in ("transfer", "fleet", "privacy"):
         chosen = config.get(group)
@@ -265,9 +265,9 @@ def _drop_other_sources(task: Any) -> None:
     """Remove the places that ``task.source`` does not read its data from."""
     parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
     for part in parts.values():
-        for place in ("local", "hub", "embedded"):
-            if hasattr(part, place) and place != task.source:
-                setattr(part, place, None)
+        for source in ("local", "hub", "embedded"):
+            if hasattr(part, source) and source != task.source:
+                setattr(part, source, None)
 
 
 def _check_stages(training: CentralTraining) -> None:

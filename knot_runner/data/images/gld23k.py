@@ -78,9 +78,9 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:
     """Return the images ``paths`` as uint8 [N, C, H, W]; each folder is read once and recorded as one entry."""
     pixels = np.empty((len(paths), *shape), np.uint8)
-    place = {path: row for row, path in enumerate(paths)}
+    row_of = {path: row for row, path in enumerate(paths)}
     for images in dict.fromkeys(path.parent for path in paths):
         for path, data in folder.contents(images, "*.jpg", check_image_file):
-            if path in place:
-                pixels[place[path]] = decode(str(path), data, shape)
+            if path in row_of:
+                pixels[row_of[path]] = decode(str(path), data, shape)
     return pixels

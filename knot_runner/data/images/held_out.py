@@ -179,25 +179,25 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
     return replace(task, transfer=images, notes=notes, files=list(files.values()))
 
 
-def fit_images(images: Images, like: np.ndarray) -> Images:
-    """Return ``images`` in the shape and type of the pixels ``like`` [N, C, H, W] (uint8 or float32).
+def fit_images(images: Images, reference: np.ndarray) -> Images:
+    """Return ``images`` in the shape and type of the pixels ``reference`` [N, C, H, W] (uint8 or float32).
 
     Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
     rounded. Raises :class:`UserError`.
     """
-    pixels, shape = images.pixels, like.shape[1:]
+    pixels, shape = images.pixels, reference.shape[1:]
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
             f"{channels} channels do not match the {wanted} of task.shape. Use the same number, or 1 and 3",
             "transfer.shape",
         )
-    if pixels.shape[1:] == shape and pixels.dtype == like.dtype:
+    if pixels.shape[1:] == shape and pixels.dtype == reference.dtype:
         return images
     fitted = [_fit(pixels[at : at + _BLOCK], shape) for at in range(0, len(images), _BLOCK)]
-    if like.dtype == np.uint8:
+    if reference.dtype == np.uint8:
         fitted = [np.rint(block * 255) for block in fitted]
-    return replace(images, pixels=np.concatenate([block.astype(like.dtype) for block in fitted]))
+    return replace(images, pixels=np.concatenate([block.astype(reference.dtype) for block in fitted]))
 
 
 def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

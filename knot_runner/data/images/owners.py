@@ -91,8 +91,8 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
         test_owner = follow_training(counts, task.test.labels, rng)
         notes.append(f"partition: the test examples have no {many}, so classes are divided as in training")
     else:
-        place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
-        test_owner = np.where(clients[place] == test, place, NOBODY)
+        index = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
+        test_owner = np.where(clients[index] == test, index, NOBODY)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]
         if alone:
             notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")

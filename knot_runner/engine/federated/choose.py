@@ -161,7 +161,8 @@ class PerNetwork:
         """Run ``compute`` on each engine's requests; return the results in the order of all requests."""
         results: dict[int, Answer] = {}
         for number, engine in enumerate(self._engines):
-            places = [place for place, request in enumerate(requests) if request.network == number]
-            if places:
-                results.update(zip(places, compute(engine, [requests[place] for place in places]), strict=True))
-        return [results[place] for place in range(len(requests))]
+            positions = [position for position, request in enumerate(requests) if request.network == number]
+            if positions:
+                answers = compute(engine, [requests[position] for position in positions])
+                results.update(zip(positions, answers, strict=True))
+        return [results[position] for position in range(len(requests))]

@@ -73,7 +73,7 @@ class PooledConvs:
         chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape
         pad = self._paddings[0]
-        padded = _zeros(n, height + 2 * pad, width + 2 * pad, channels, like=chosen)
+        padded = _zeros(n, height + 2 * pad, width + 2 * pad, channels, reference=chosen)
         padded[:, pad : pad + height, pad : pad + width] = chosen
         return list(padded.split(size))
 
@@ -125,7 +125,7 @@ class PooledConvs:
         batch, height, width, channels = outputs.shape
         if (number, batch) not in self._buffers:
             h, w, pad = height // 2, width // 2, self._paddings[number + 1]
-            pooled, gradient = (_zeros(batch, h + 2 * pad, w + 2 * pad, channels, like=outputs) for _ in range(2))
+            pooled, gradient = (_zeros(batch, h + 2 * pad, w + 2 * pad, channels, reference=outputs) for _ in range(2))
             where = torch.empty(batch, h, w, channels, dtype=torch.uint8)
             self._buffers[number, batch] = _Buffers(pooled, where, gradient)
         return self._buffers[number, batch]
@@ -146,10 +146,10 @@ def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
     return packed[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
 
 
-def _zeros(*shape: int, like: Tensor) -> Tensor:
+def _zeros(*shape: int, reference: Tensor) -> Tensor:
     """Return zeros [B, H, W, C], with values behind the last that may be read."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
-    return like.new_zeros(count + OVERREAD)[:count].view(shape)
+    return reference.new_zeros(count + OVERREAD)[:count].view(shape)
 
 
 # ---------------------------------------------------------------------------------------------------------- winograd

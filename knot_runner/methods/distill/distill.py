@@ -112,7 +112,7 @@ def fold(
             kind = request.synthesis.kind if isinstance(request, MakeImages) else "records"
             state["synthesis"] = {"kind": kind, **facts}
             continue
-        place = "student" if request.party == federation.server.name else f"weights/{request.party}"
+        key = "student" if request.party == federation.server.name else f"weights/{request.party}"
         if isinstance(request, TrainStudents):
             if request.stage != "distill":
                 phases = [*state.get("phases", []), {"epochs": request.training.epochs, "terms": info["terms"]}]
@@ -120,8 +120,8 @@ def fold(
                 continue
             state |= {"terms": info["terms"], "selected_epoch": info["best_epoch"]}
             if isinstance(request.schedule, MutualSchedule):
-                place = "together"
-        state[place] = name
+                key = "together"
+        state[key] = name
         row[request.party] = info["best_score"]
     return state, scored(row)
 
@@ -171,11 +171,11 @@ def train_students(
     party: str,
     terms: Terms,
     teachers: list[tuple[Network, Ref]],
-    made: StoredPart | None = None,
+    generated: StoredPart | None = None,
 ) -> TrainStudents:
     """Return the request for the student ``party``, or for all that train together.
 
-    With the generated examples ``made`` instead of real ones, these also select the epoch.
+    With the ``generated`` examples instead of real ones, these also select the epoch.
     """
     student, schedule = federation.server, config.schedule
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
@@ -184,8 +184,8 @@ def train_students(
         stage="distill",
         party=party,
         network=student.network,
-        train=made or StoredPart(student.train),
-        valid=made or student.stored_valid,
+        train=generated or StoredPart(student.train),
+        valid=generated or student.stored_valid,
         terms=terms,
         schedule=schedule,
         teachers=tuple(teachers),

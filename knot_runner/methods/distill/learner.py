@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from knot_runner import metrics
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import ClientExamples, ImageExamples
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, finite_logits, stored_model
+from knot_runner.engine.loop import EVALUATION_BATCH, Resources, finite_logits, stored_model
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import copy_weights
@@ -208,9 +208,9 @@ class FrozenTeachers:
         return outputs
 
 
-def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
+def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.Module:
     """Return the network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
-    return stored_model(place, network, weights).requires_grad_(False).eval()
+    return stored_model(resources, network, weights).requires_grad_(False).eval()
 
 
 @torch.no_grad()

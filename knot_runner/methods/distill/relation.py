@@ -185,7 +185,7 @@ def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: fl
 def _lead(x: Tensor, triples: Tensor) -> Tensor:
     """Return d(i, k) - d(i, j): above 0 where j is the nearer to i."""
     units = unit_length(x)
-    corner, first, second = (units[triples[:, place]] for place in range(3))
+    corner, first, second = (units[triples[:, column]] for column in range(3))
     lead: Tensor = torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
     return lead
 
@@ -205,8 +205,8 @@ def voted_triples(
         return nothing_to_compare(student.logits)
     triples = draw_triples(options.triples, len(batch.labels), batch.draws).to(student.logits.device)
     losses = []
-    for place, (student_tap, _) in enumerate(pairs[0]):
-        voters = [teacher.taps[named[place][1]].flatten(1) for named, teacher in zip(pairs, teachers, strict=True)]
+    for index, (student_tap, _) in enumerate(pairs[0]):
+        voters = [teacher.taps[named[index][1]].flatten(1) for named, teacher in zip(pairs, teachers, strict=True)]
         losses.append(triplet_hinge(student.taps[student_tap].flatten(1), voters, triples, options.margin))
     return torch.stack(losses).sum(0)
 

@@ -93,8 +93,8 @@ def transported(
     """Return the cost T_eps [B] of moving softmax(z / tau) to softmax(v / tau), mean over teachers (KNOT eq. 1)."""
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
-    place = float64_device(p.device)
-    return transport_loss(p.to(place), q.to(place), points.to(place), solver_of(options)).mean(1).to(p)
+    device = float64_device(p.device)
+    return transport_loss(p.to(device), q.to(device), points.to(device), solver_of(options)).mean(1).to(p)
 
 
 def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:

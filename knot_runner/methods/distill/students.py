@@ -25,7 +25,7 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
-from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
+from knot_runner.engine.loop import Report, Resources, initial_model, stored_examples
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
@@ -77,14 +77,14 @@ class TrainStudents(OwnTraining):
     #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
     start: Ref | None = None
 
-    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the weights kept, and facts.
 
         Those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the weight of each and its first ratio
         to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError` for terms that do not fit the
         networks.
         """
-        students = Students(self, place, report)
+        students = Students(self, resources, report)
         trainee = Trainee(
             students.module,
             make_optimizer(self.training, [p for p in students.module.parameters() if p.requires_grad]),
@@ -105,9 +105,9 @@ class PickStudent(OwnRequest):
     together: Ref
     number: int
 
-    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the student's weights, and the facts of all; it takes no time of its own."""
-        trained, prefix = place.store.get(*self.together), f"{self.number}."
+        trained, prefix = resources.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
 
@@ -115,19 +115,19 @@ class PickStudent(OwnRequest):
 class Students:
     """The networks and losses that one :class:`TrainStudents` trains."""
 
-    def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
+    def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
         self.request, self.report = request, report
         self.schedule = request.schedule
-        self.train = stored_examples(place, request.train.examples)
-        self.valid = None if request.valid is None else stored_examples(place, request.valid.examples)
+        self.train = stored_examples(resources, request.train.examples)
+        self.valid = None if request.valid is None else stored_examples(resources, request.valid.examples)
         count = self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1
         self.students = nn.ModuleList()
         for number in range(count):
             name = request.party if number == 0 else f"{request.party} {number + 1}"
             seed = keyed(request.seed, "init", name)
-            self.students.append(initial_model(place, request.network, request.start, seed))
+            self.students.append(initial_model(resources, request.network, request.start, seed))
         self.module = nn.ModuleDict({"students": self.students})
-        teachers = [(network, frozen_network(network, weights, place)) for network, weights in request.teachers]
+        teachers = [(network, frozen_network(network, weights, resources)) for network, weights in request.teachers]
         #: of a student that learns from its own past
         self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
@@ -140,7 +140,7 @@ class Students:
         if count > 1:  # each is read by the others, too
             student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
         self.readers = [OutputReader(model, request.network, student_taps) for model in self.students]
-        originals = None if request.originals is None else stored_examples(place, request.originals)
+        originals = None if request.originals is None else stored_examples(resources, request.originals)
         cached = request.augment == "none" and self.teacher is None
         pairs = zip(teachers, others, strict=False)
         readers = [OutputReader(model, network, names) for (network, model), names in pairs]

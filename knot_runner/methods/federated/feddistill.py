@@ -40,14 +40,14 @@ def plan_regularized(
 ) -> list[LocalTraining]:
     """Return requests that train every participant's own model towards the others' latest logits."""
     requests = own_models.plan(config, state, federation, round)
-    for place, request in enumerate(requests):
+    for index, request in enumerate(requests):
         means = others_means(state, federation, request.client)
         if means is not None:
             logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
             options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
             objective = Objective(label_distillation, {**request.objective.settings, **options})
             inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
-            requests[place] = replace(request, objective=objective, inputs=inputs)
+            requests[index] = replace(request, objective=objective, inputs=inputs)
     return requests
 
 

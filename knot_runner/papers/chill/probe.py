@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from knot_runner.config.settings.methods.federated import FederatedTraining
-from knot_runner.config.settings.run import Settings
 from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
@@ -26,7 +25,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 from knot_runner.papers.chill.settings import ProbeSettings
-from knot_runner.pipelines.context import Progress
+from knot_runner.pipelines.context import Note, Progress, RunContext, as_kind
 from knot_runner.util.errors import UserError
 
 #: Images in a batch.
@@ -34,18 +33,11 @@ _ROWS = 256
 
 
 def probe_part(
-    number: int,
-    state: Tensors,
-    config: ProbeSettings,
-    settings: Settings,
-    data: ImageData,
-    test: ImageData,
-    network: Network,
-    device: torch.device,
-    watch: Progress,
-    note: Callable[[str], None],
+    number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Return part ``number`` of a probe, on the CPU; None after the last. ``state``: after the parts before it.
+    """Return part ``number`` of a probe on ``data``, on the CPU; None after the last.
+
+    ``state``: after the parts before it.
 
     Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
     ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
@@ -57,6 +49,7 @@ def probe_part(
     Raises:
         UserError: The central training diverges, or there is no image of ``shown_class``.
     """
+    config: ProbeSettings = context.method
     last = network.classes - 1
     if config.shown_class > last:
         raise UserError(f"unknown class {config.shown_class}. Use 0 to {last}", "method.shown_class")
@@ -64,41 +57,39 @@ def probe_part(
     if not len(of_class):
         raise UserError(f"no training image has class {config.shown_class}. Use another class", "method.shown_class")
     if number == 0:
-        return start_probe(config, settings, data, test, network, device, watch)
+        return start_probe(context, network, data, device)
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
     probed = Probed(model.to(device).eval().requires_grad_(False), data, device)
     if number == 1:
-        return gradient_arrays(config, probed, _draw(settings.seed, "images", config.images, data, note), watch)
+        return gradient_arrays(config, probed, _draw(context, "images", config.images, data), context.progress)
     if number == 2:
-        rows = _draw(settings.seed, "boundary_images", config.boundary_images, data, note)
-        return boundary_arrays(config, probed, rows, watch)
-    return _softmax(config, probed, of_class, note) if number == 3 else None
+        rows = _draw(context, "boundary_images", config.boundary_images, data)
+        return boundary_arrays(config, probed, rows, context.progress)
+    return _softmax(config, probed, of_class, context.note) if number == 3 else None
 
 
-def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
+def _draw(context: RunContext, key: str, most: int, data: ImageData) -> Tensor:
     """Return rows of up to ``most`` training images, drawn by the seed, ascending."""
-    there = len(data.labels)
-    if most > there:
-        note(f"method.{key}: {most:,} exceeds the {there:,} training images, so all are used")
-    return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
+    count = len(data.labels)
+    if most > count:
+        context.note(f"method.{key}: {most:,} exceeds the {count:,} training images, so all are used")
+    return torch.randperm(count, generator=generator(context.settings.seed, "probe", key))[:most].sort().values
 
 
 @torch.no_grad()
-def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
+def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) -> Tensors:
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
-    Without one, it is of the first image, with a warning.
-
-    The paper shows one image of its class, without saying which.
+    Without one, it is of the first image, with a warning. The paper shows one image of its class, without saying which.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
-    wrong = (logits.argmax(1) != config.shown_class).nonzero()[:, 0]
-    if not len(wrong):
+    is_wrong = logits.argmax(1) != config.shown_class
+    if not is_wrong.any():
         note(
             f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are correct; showing the first"
         )
-    chosen = int(wrong[0]) if len(wrong) else 0
+    chosen = int(is_wrong.int().argmax())  # 0 where none is wrong
     shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in config.temperatures]
     return {
         "softmax.probabilities": torch.stack(shares),
@@ -122,39 +113,26 @@ class Probed:
             yield images.to(self.device), self.data.labels[part].to(self.device)
 
 
-def start_probe(
-    config: ProbeSettings,
-    settings: Settings,
-    data: ImageData,
-    test: ImageData,
-    network: Network,
-    device: torch.device,
-    watch: Progress,
-) -> Tensors:
+def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
     """Return the model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1.
 
     The paper says no more than "an initial neural network".
     """
+    settings = context.settings
+    warm_epochs = context.method.warm_epochs
     weights, buffers = flat.initial(network, settings.seed)
-    if config.warm_epochs:
+    if warm_epochs:
         everything = torch.arange(len(data.labels))
-        training = settings.training
-        assert isinstance(training, FederatedTraining)
+        training = as_kind(settings.training, FederatedTraining)
         recipe = Recipe(
-            phases=(Phase(config.warm_epochs),),
-            batch_size=training.batch_size,
-            drop_last=training.drop_last,
-            optimizer=training.optimizer,
-            lr=training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            decay_biases=training.decay_biases,
-            augment=settings.task.augment,
-        )
+            phases=(Phase(warm_epochs),), batch_size=training.batch_size, drop_last=training.drop_last,
+            optimizer=training.optimizer, lr=training.lr, momentum=training.momentum,
+            weight_decay=training.weight_decay, decay_biases=training.decay_biases, augment=settings.task.augment,
+        )  # fmt: skip
         request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
-        watch("central training", 0, 1, f"{config.warm_epochs} epochs")
-        trained = Loop(network, data, test, device, torch.float32).train_client(request)
-        watch("central training", 1, 1, "done")
+        context.progress("central training", 0, 1, f"{warm_epochs} epochs")
+        trained = Loop(network, data, data, device, torch.float32).train_client(request)  # tests nothing
+        context.progress("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
             raise UserError(f"central training at {recipe.lr} diverged. Use a smaller rate", "training.lr")
@@ -195,8 +173,11 @@ def gradient_norms(
     norms = []
     for temperature in temperatures:
         down = logit_gradients(logits.detach(), labels, temperature)
-        (found,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
-        norms.append(_weight_norms(found, patches))
+        (output_gradients,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
+        if patches.shape[1] == 1:  # the norm of one product g x^T is the product of the norms
+            norms.append(output_gradients.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1))
+        else:  # of sum_l g_l x_l^T
+            norms.append((output_gradients.flatten(2) @ patches).flatten(1).norm(dim=1))
     return torch.stack(norms), logits.argmax(1) == labels
 
 
@@ -208,13 +189,6 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
-
-
-def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
-    """Return the norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
-    if patches.shape[1] == 1:  # a single product has the product of the norms
-        return outputs.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1)
-    return (outputs.flatten(2) @ patches).flatten(1).norm(dim=1)
 
 
 #: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ARRAYS = "probe.safetensors"
+#: A dict for each seed, the lowest first, of the arrays that :func:`knot_runner.papers.chill.probe.probe_part` names.
+Probe = list[dict[str, np.ndarray]]
 BINS = 70
 #: Of Fig. 1: smallest norm drawn, as a share of the largest.
 MIN_NORM = 1e-5
@@ -57,76 +58,50 @@ SOFTMAX_NOTE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeRecord:
-    """Arrays as :func:`knot_runner.papers.chill.probe.probe_part` names them, the images of all seeds pooled.
-
-    K temperatures, N images of Fig. 1, M of Fig. 2.
-
-    ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked
-    at for M wrong ones. Of the lowest seed: ``shares`` [K, C] of an image of class ``label``, row ``row`` of the
-    training images.
-    """
-
-    temperatures: list[float]
-    norm: np.ndarray
-    right: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    put_right: np.ndarray
-    tried: int
-    shares: np.ndarray
-    label: int
-    row: int
+def read_probes(runs: Sequence[Run]) -> Probe:
+    """Return the arrays of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
+    return [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
 
 
-def pool_probes(runs: Sequence[Run]) -> ProbeRecord:
-    """Return the pooled records of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
-    parts = [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
-    first = parts[0]
-    pooled = {name: np.concatenate([part[name] for part in parts], -1) for name in first}
-    return ProbeRecord(
-        first["temperatures"].tolist(),
-        pooled["gradients.norm"],
-        pooled["gradients.right"].astype(bool),
-        pooled["boundary.before"],
-        pooled["boundary.after"],
-        pooled["boundary.right"].astype(bool),
-        int(pooled["boundary.tried"].sum()),
-        first["softmax.probabilities"],
-        int(first["softmax.label"][0]),
-        int(first["softmax.row"][0]),
-    )
+def pooled(probe: Probe, name: str) -> np.ndarray:
+    """Return array ``name`` with the images of all seeds, which are its last axis."""
+    return np.concatenate([of_seed[name] for of_seed in probe], -1)
+
+
+def temperatures_of(probe: Probe) -> list[float]:
+    """Return the temperatures, which all seeds share."""
+    return probe[0]["temperatures"].tolist()
 
 
 @figure_of(reads=(ARRAYS,))
-def gradient_figure(runs: list[Run], command: str) -> Drawing:
+def gradient_figure(runs: list[Run]) -> Drawing:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
     probes, colors = _probes(runs)
-    made, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
-    bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
+    figure, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
+    bins = norm_bins(np.concatenate([pooled(probe, "gradients.norm").ravel() for probe in probes.values()]))
     rows = []
     lines = []
     for axes, (name, text) in zip(grid, itertools.product(probes, ("right", "wrong")), strict=True):
         probe = probes[name]
-        chosen = probe.norm[:, probe.right == (text == "right")]
+        is_right = pooled(probe, "gradients.right").astype(bool)
+        chosen = pooled(probe, "gradients.norm")[:, is_right == (text == "right")]
         count = chosen.shape[1]
-        axes.set_title(_shown(probes, name, "\n") + f"images classified {text}: {count:,}")
-        axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
+        title = _shown(probes, name, "\n") + f"images classified {text}: {count:,}"
+        axes.set(title=title, xlabel="gradient norm at the input layer", ylabel="share of images")
+        axes.set(xscale="log", xlim=bins[[0, -1]])
         axes.xaxis.set_major_formatter(plain_tick)
-        for temperature, norms in zip(probe.temperatures, chosen, strict=True) if count else ():
-            weights = np.full(count, 1 / count)
-            color = colors[temperature]
-            axes.hist(norms.clip(bins[0], bins[-1]), list(bins), weights=weights, histtype="step", lw=1.6, color=color)
+        for temperature, norms in zip(temperatures_of(probe), chosen, strict=True) if count else ():
+            look = {"weights": np.full(count, 1 / count), "color": colors[temperature], "histtype": "step", "lw": 1.6}
+            axes.hist(norms.clip(bins[0], bins[-1]), list(bins), **look)
             quantiles = np.percentile(norms, PERCENTS).tolist()
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
-    _legend(made, colors)
+    _legend(figure, colors)
     numbers = csv_text(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
-    return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
+    return Drawing(figure, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
@@ -142,35 +117,37 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 
 @figure_of(reads=(ARRAYS,))
-def boundary_figure(runs: list[Run], command: str) -> Drawing:
+def boundary_figure(runs: list[Run]) -> Drawing:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
     model has an image wrong.
     """
     probes, colors = _probes(runs)
-    if not any(len(probe.before) for probe in probes.values()):
+    if not any(len(pooled(probe, "boundary.before")) for probe in probes.values()):
         raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
     width = 6.8 if len(probes) == 1 else 5.2
-    made, grid = panels(len(probes), width, 2.0 + 0.42 * len(colors), across=2)
-    order = list(colors)  # the hottest on top
+    figure, grid = panels(len(probes), width, 2.0 + 0.42 * len(colors), across=2)
+    heights = {temperature: i for i, temperature in enumerate(colors)}  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     rows = []
     lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        wrong = len(probe.before)
-        axes.set_title(_shown(probes, name, "\n") + f"{wrong:,} wrong of {probe.tried:,} images")
-        for temperature, after, right in zip(probe.temperatures, probe.after, probe.put_right, strict=True):
-            both = np.isfinite(probe.before) & np.isfinite(after)
-            moves = after[both] - probe.before[both]
-            place = order.index(temperature)
+        before = pooled(probe, "boundary.before")
+        wrong = len(before)
+        tried = pooled(probe, "boundary.tried").sum()
+        after_steps = pooled(probe, "boundary.after"), pooled(probe, "boundary.right")
+        for temperature, after, right in zip(temperatures_of(probe), *after_steps, strict=True):
+            both = np.isfinite(before) & np.isfinite(after)
+            moves = after[both] - before[both]
+            height = heights[temperature]
             out = wrong - len(moves)
-            draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
+            draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[height], **look)
             share = 0.0
             if wrong:
                 share = right.mean()
                 beside = axes.get_yaxis_transform()
-                axes.text(1.01, place, f"{out / wrong:.0%} left out", transform=beside, va="center", fontsize="small")
+                axes.text(1.01, height, f"{out / wrong:.0%} left out", transform=beside, va="center", fontsize="small")
             quantiles = [""] * len(QUANTILES)
             median = "no median"
             if len(moves):
@@ -180,60 +157,62 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
             facts = f"{median} over {len(moves):,} images, {out:,} left out; the step corrects {share:.0%}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
-        axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
-        axes.set_ylim(-0.6, len(order) - 0.4)
+        axes.set_yticks(range(len(colors)), [f"T={temperature:g}" for temperature in colors])
+        title = _shown(probes, name, "\n") + f"{wrong:,} wrong of {tried:,} images"
+        axes.set(title=title, xlabel="change of distance, normalized pixels", ylim=(-0.6, len(colors) - 0.4))
         axes.set_xscale("symlog", linthresh=LINEAR)
         axes.xaxis.set_major_formatter(plain_tick)
-        axes.set_xlabel("change of distance, normalized pixels")
         axes.sharex(grid[0])
     numbers = csv_text(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
-    return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
+    return Drawing(figure, title, [BOUNDARY_NOTE], lines, numbers)
 
 
 @figure_of(reads=(ARRAYS,))
-def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
+def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
     probes, colors = _probes(runs)
-    known = runs[0].result.labels.names if runs[0].result.labels else []
-    made, grid = panels(len(probes), 9.6, 3.4, across=1)
+    figure, grid = panels(len(probes), 9.6, 3.4, across=1)
     rows = []
     lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        places = np.arange(probe.shares.shape[1])
-        names = known if len(known) == len(places) else [str(label) for label in places]
-        true = names[probe.label]
-        width = 0.84 / len(probe.temperatures)
-        hottest_first = sorted(zip(probe.temperatures, probe.shares, strict=True), key=lambda pair: -pair[0])
+        first = probe[0]
+        label = int(first["softmax.label"][0])
+        by_temperature = list(zip(temperatures_of(probe), first["softmax.probabilities"], strict=True))
+        classes = np.arange(len(by_temperature[0][1]))
+        names = runs[0].result.labels.names if runs[0].result.labels else [str(label) for label in classes]
+        true = plain(names[label])
+        width = 0.84 / len(by_temperature)
+        hottest_first = sorted(by_temperature, key=lambda pair: -pair[0])
         for i, (temperature, shares) in enumerate(hottest_first):
-            axes.bar(places - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
+            axes.bar(classes - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
             rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
             best = shares.argmax()
-            facts = f"{plain(names[best])} {shares[best]:.3f}; true {plain(true)} {shares[probe.label]:.3f}"
+            facts = f"{plain(names[best])} {shares[best]:.3f}; true {true} {shares[label]:.3f}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
-        axes.set_title(_shown(probes, name, "\n") + f"training image {probe.row}, class {plain(true)}")
-        axes.set(ylabel="probability", ylim=(0, 1))
-        axes.set_xticks(places, [label_text(text, "\n") for text in names])
-        axes.get_xticklabels()[probe.label].set_fontweight("bold")
-    _legend(made, colors)
+        title = _shown(probes, name, "\n") + f"training image {first['softmax.row'][0]}, class {true}"
+        axes.set(title=title, ylabel="probability", ylim=(0, 1))
+        axes.set_xticks(classes, [label_text(text, "\n") for text in names])
+        axes.get_xticklabels()[label].set_fontweight("bold")
+    _legend(figure, colors)
     numbers = csv_text(("setting", "temperature", "class", "probability"), rows, digits=6)
-    return Drawing(made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers)
+    return Drawing(figure, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers)
 
 
-def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
-    """Return records by setting, and the colors of their temperatures."""
-    probes = {name: pool_probes(members) for name, members in by_name(runs).items()}
-    temperatures = sorted({t for probe in probes.values() for t in probe.temperatures})
+def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
+    """Return probes by setting, and the colors of their temperatures."""
+    probes = {name: read_probes(members) for name, members in by_name(runs).items()}
+    temperatures = np.unique(np.concatenate([temperatures_of(probe) for probe in probes.values()])).tolist()
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 
 
-def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
+def _shown(probes: dict[str, Probe], name: str, gap: str = ", ") -> str:
     """Return the setting's name, which stands before what is said of it where there are several."""
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _legend(made: Figure, colors: dict[float, Any]) -> None:
-    side_legend(made, {f"T={t:g}": {"color": colors[t], "lw": 3} for t in sorted(colors, reverse=True)})
+def _legend(figure: Figure, colors: dict[float, Any]) -> None:
+    side_legend(figure, {f"T={t:g}": {"color": colors[t], "lw": 3} for t in sorted(colors, reverse=True)})

@@ -27,26 +27,21 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     settings, task, temperatures = context.settings, inputs.task, context.method.temperatures
     device = choose_device(settings.hardware.device)
     network = Network(settings.model, task.shape, len(task.classes))
-    record.add(
-        device=str(device),
-        model=settings.model.name,
-        temperatures=temperatures,
-    )
+    record.add(device=str(device), model=settings.model.name, temperatures=temperatures)
     context.begin()
-    data, test = resident(task)
+    data, _ = resident(task)
 
     def _advance(state: State, number: int, rows: list[LogRow]) -> Advanced:
-        work = context.method, settings, data, test, network, device, context.progress, context.note
-        part = probe_part(number, state, *work)
+        part = probe_part(number, state, context, network, data, device)
         return None if part is None else ({**state, **part}, {})
 
     state, _ = run_rounds(_advance, context.commits(task.digest), dict)
     arrays = {"temperatures": torch.tensor(temperatures, dtype=torch.float64)}
     arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
-    for place, temperature in enumerate(temperatures):
+    for i, temperature in enumerate(temperatures):
         row = {"temperature": temperature}
         for name, array in arrays.items():
             if len(array) == len(temperatures) and name != "temperatures":
-                row[name] = float(array[place].double().mean())
+                row[name] = float(array[i].double().mean())
         context.log(row)

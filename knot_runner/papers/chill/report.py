@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from knot_runner.config.strict import by_key
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.report.claims.measures import WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
@@ -25,7 +27,6 @@ from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +53,10 @@ def temperatures_table(request: TableRequest) -> Parts:
     keys = hottest_first(frame["key"])
     rows = []
     for key in keys:
-        own = frame[frame["key"] == key]
+        of_key = frame[frame["key"] == key]
         cells = {}
         for (case, name), group in groups.items():
-            cells[group.key] = (_cell(own[own["case"] == case], key, case, name, table),)
+            cells[group.key] = (_cell(of_key[of_key["case"] == case], key, case, name, table),)
         rows.append(_row(key, keys, cells))
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
@@ -63,8 +64,8 @@ def temperatures_table(request: TableRequest) -> Parts:
         best = "the best accuracy of the T=4 run of the same seed"
         goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
         lines.append(f"Target: {goal}.")
-        for case, own in frame.groupby("case", sort=False):
-            lines += unreached(case, own, curves)
+        for case, of_case in frame.groupby("case", sort=False):
+            lines += unreached(case, of_case, curves)
     lines += paper_lines(frame, runs, table)
     return rows, row_heads(keys), list(groups.values()), lines
 
@@ -75,20 +76,26 @@ def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
     return TableRow(names, names, cells)
 
 
-def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
-    """Return the cell of column ``name`` of ``own``, the runs of one case and row."""
-    row = printed_row(table, case, key)
-    paper = row[table.columns.index(name)] if table and row and name in table.columns else None
-    like = comparable(own["run"]) and same_data(own["run"], table, case)
-    cell = aggregate(own[name].dropna(), own, paper, like, TOPS.get(name))
+def _cell(rows: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
+    """Return the cell of column ``name`` of ``rows``, the runs of one case and row."""
+    printed = dict(zip(table.columns, printed_row(table, case, key), strict=False)) if table else {}
+    cell = _mean(rows, name, printed.get(name), table, case, TOPS.get(name))
     if name != "rounds":
         return cell
-    short = short_of_goal(own)
-    with_goal = (own["finished"] & own["goal"].notna()).sum()
+    short = short_of_goal(rows)
+    with_goal = (rows["finished"] & rows["goal"].notna()).sum()
     if len(short):  # ">300 (2 of 3)": so many seeds do not meet the target within 300 rounds
         some = f" ({len(short)} of {with_goal})" if len(short) < with_goal else ""
         return dataclasses.replace(cell, text=f">{short['ran'].min()}{some}", gap=None)
     return cell if cell.gap is None else dataclasses.replace(cell, gap=cell.gap - FROM_0)
+
+
+def _mean(
+    rows: pd.DataFrame, name: str, paper: float | None, table: PrintedTable | None, case: str, top: float | None
+) -> TableCell:
+    """Return the cell of the mean of column ``name`` of ``rows``, beside the ``paper``'s number."""
+    has_gap = comparable(rows["run"]) and same_data(rows["run"], table, case)
+    return aggregate(rows[name].dropna(), rows, paper, has_gap, top)
 
 
 def trace(request: TableRequest) -> Parts:
@@ -103,43 +110,32 @@ def trace(request: TableRequest) -> Parts:
     cases = frame["case"].unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
+    accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
+    losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
+    logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
+    for name, (measure, number, scale) in {**accuracies, **losses}.items():
+        logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
+        frame = frame.assign(**{name: [scale * log.get(measure, math.nan) for log in logs]})
     keys = hottest_first(frame["key"])
-    split = len(table.accuracy_rounds)
     rows = []
-    for key, own in frame.groupby("key", sort=False):
-        cells = _trace_cells(own, curves, table, key)
-        rows.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
-    accuracies = tuple(f"acc r{number}" for number in table.accuracy_rounds)
-    losses = tuple(f"loss r{number}" for number in table.loss_rounds)
+    for key, of_key in frame.groupby("key", sort=False):
+        printed = dict(zip([*accuracies, *losses], printed_row(table, cases[0], key), strict=False))
+        of_accuracy = [_mean(of_key, name, printed.get(name), table, cases[0], 100.0) for name in accuracies]
+        of_loss = [_mean(of_key, name, printed.get(name), table, cases[0], None) for name in losses]
+        rows.append(_row(key, keys, {"accuracy": of_accuracy, "loss": of_loss}))
     groups = (
-        ColumnGroup("accuracy", "accuracy (%) after round r, from 1", accuracies, 2, "accuracy_percent"),
-        ColumnGroup("loss", "test loss of logits / T", losses, 4, paper_digits=4),
+        ColumnGroup("accuracy", "accuracy (%) after round r, from 1", tuple(accuracies), 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
     )
     lines = measured_line(runs) + paper_lines(frame, runs, table)
     return rows, row_heads(keys), groups, lines
 
 
-def _trace_cells(
-    own: pd.DataFrame, curves: dict[str, LearningCurve], table: PrintedTable, key: RowSetting
-) -> list[TableCell]:
-    case = own["case"].iloc[0]
-    wanted = [("accuracy", number, 100.0) for number in table.accuracy_rounds]
-    wanted += [("tempered_loss", number, 1.0) for number in table.loss_rounds]
-    theirs: Sequence[float | None] = printed_row(table, case, key) or [None] * len(wanted)
-    like = comparable(own["run"]) and same_data(own["run"], table, case)
-    logs = [{row["round"]: row for row in curves[run_id].rows} for run_id in own["run_id"] if run_id in curves]
-    cells = []
-    for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
-        ours = [log[number][measure] * scale for log in logs if number in log]
-        cells.append(aggregate(ours, own, paper, like, top=100.0 if measure == "accuracy" else None))
-    return cells
-
-
-def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float] | None:
-    """Return the printed row; None if the paper has none, as for rate controls."""
-    if table is None or key.control or key.other:
-        return None
-    row: list[float] | None = table.values.get(case, {}).get(key.temperature)
+def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
+    """Return the printed row; [] if the paper has none, as for rate controls."""
+    if key.control or key.other:
+        return []
+    row: list[float] = table.values.get(case, {}).get(key.temperature, [])
     return row
 
 
@@ -148,18 +144,18 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
     ``rows``: of a case, from :func:`chilling_frame`.
     """
-    reasons: dict[str, list[str]] = {}
-    for key, own in rows[rows["finished"]].groupby("key", sort=False):
-        short = short_of_goal(own)
-        open_ended = own[own["goal"].isna()]
+    reasons = []
+    trained = rows[rows["finished"]]
+    for key, of_key in trained.groupby("key", sort=False):
+        short = short_of_goal(of_key)
+        open_ended = of_key[of_key["goal"].isna()]
         missed = f"target not reached within {short['ran'].min()} rounds"
         for reason, seeds in ((missed, short["seed"]), ("no target, since its T=4 run is missing", open_ended["seed"])):
             if len(seeds):
                 named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
-                reasons.setdefault(reason, []).append(named)
-    there = [curves[run.run_id] for run in rows.loc[rows["finished"], "run"]]
-    lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
-    if any(len(curve.rows) < curve.rounds for curve in there):
+                reasons.append((reason, named))
+    lines = [f"{case}: {reason}: {'; '.join(names)}." for reason, names in by_key(reasons).items()]
+    if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained["run_id"]):
         lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
     return lines
 
@@ -171,8 +167,8 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
     """
     names = rows["case"] + " " + rows["key"].map(lambda key: key.name)
     lines = absences(rows, names) + sources(runs)
-    for case, own in rows.groupby("case", sort=False):
-        lines += other_data(case, own["run"], table)
+    for case, of_case in rows.groupby("case", sort=False):
+        lines += other_data(case, of_case["run"], table)
     return lines + cited(table)
 
 
@@ -188,22 +184,18 @@ def chilling_frame(
     import pandas as pd
 
     frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
-    own = [curves.get(run_id) for run_id in frame["run_id"]]
-    frame["finished"] = [curve is not None for curve in own]
+    curve_of = [curves.get(run_id) for run_id in frame["run_id"]]
+    frame["finished"] = frame["run_id"].isin(curves)
     frame["goal"] = target
     if target == "best_of_T4":
-        best = pd.Series([curve.best if curve else None for curve in own], dtype="float64")
+        best = frame["run_id"].map({run_id: curve.best for run_id, curve in curves.items()}).astype("float64")
         frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
-    found = []
-    for curve, goal in zip(own, frame["goal"], strict=True):
-        facts: Facts = {"ran": 0}  # of a run that is not finished
-        if curve is not None:
-            shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
-            facts = {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
-        found.append(facts)
-    measures = ["rounds", *SHOWN_MEASURES]
-    numbers = pd.DataFrame(found, columns=["ran", *measures])
-    frame = frame.join(numbers.astype(dict.fromkeys(measures, "float64")))
+    frame["ran"] = [curve.rounds if curve else 0 for curve in curve_of]
+    reached = [curve.reaches(goal) if curve else None for curve, goal in zip(curve_of, frame["goal"], strict=True)]
+    frame["rounds"] = pd.Series(reached, dtype="float64")
+    for name, measure in SHOWN_MEASURES.items():
+        last = [curve.rows[-1].get(measure) if curve else None for curve in curve_of]
+        frame[name] = pd.Series(last, dtype="float64")
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],
@@ -216,10 +208,10 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
     """For each row, the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
     import pandas as pd
 
-    place = ["case", "other", "seed"]
+    keys = ["case", "other", "seed"]
     twins = frame["key"] == frame["other"].map(lambda other: RowSetting(temperature, other=other))
-    known = frame[place].join(values)[twins].set_index(place)
-    return known.reindex(pd.MultiIndex.from_frame(frame[place])).set_index(frame.index)
+    known = frame[keys].join(values)[twins].set_index(keys)
+    return known.reindex(pd.MultiIndex.from_frame(frame[keys])).set_index(frame.index)
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:

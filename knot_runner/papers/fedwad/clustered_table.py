@@ -7,14 +7,17 @@ support size. Runs without clusters are the vanilla algorithm; they have no supp
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.run_folders import Job, MeasuredRun, Run, is_finished
+from knot_runner.report.run_folders import Run, is_finished
 from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, preset_cases, ranks, run_rows
 from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -75,16 +78,6 @@ class GridColumn:
         """``strong_affinity_S10``, as in CSV files."""
         return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
 
-    @property
-    def vanilla(self) -> GridColumn:
-        """The vanilla column that this one is compared with."""
-        return GridColumn(self.structure, "none", None)
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """Sort key: vanilla first, then by support; affinity before nearest neighbors."""
-        return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
-
 
 #: Name of the row of gains over all algorithms.
 UPLIFT = "mean uplift"
@@ -102,123 +95,110 @@ def clustered(request: TableRequest) -> Parts:
     """
     table = request.printed
     metrics = request.metrics
-    frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
-    texts = all("datasets" in run.config["task"] for run in frame["run"])
-    columns = _columns(grid_columns(frame), metrics, "texts" if texts else "images")
+    algorithms = table.algorithms if table else {}
+    frame = clustered_frame(request.runs, preset_cases({}, table), algorithms)
+    blocks = _blocks(frame, metrics)
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
-    rows: list[TableRow] = []
+    rows = []
+    incomplete = []
+
+    def add(names: tuple[str, ...], make: Callable[[Printed, GridColumn, str], TableCell]) -> None:
+        cells = {}
+        for group, columns, weighting in blocks:
+            paper = table if weighting == PRINTED and not names[3] else None
+            cells[group.key] = [make(paper, column, weighting) for column in columns]
+        rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
+
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
-        printed = None if other else table
-        for line, own in members.groupby("line", sort=False):
-            cells = {}
-            for group, places, weighting in columns:
-                cells[group.key] = [_cell(own, line, printed, place, weighting) for place in places]
-            names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
-            rows.append(TableRow(names, names, cells))
-        paper = table.values.get(data, {}) if table else {}
-        uplifts = {}
-        needed = [GridRow(data, algorithm, clients, other) for algorithm, own in paper.items() for clients in own]
+        for line, of_line in members.groupby("line", sort=False):
+            add((data, line.algorithm, str(line.clients), other), partial(_cell, of_line, line))
+        needed = []
+        for algorithm, by_clients in table.values.get(data, {}).items() if table else ():
+            needed += [GridRow(data, algorithm, clients, other) for clients in by_clients]
         needed = needed or list(members["line"].unique())  # where the paper has no rows of this data set
-        for group, places, weighting in columns:
-            uplifts[group.key] = [_uplift(members, needed, printed, place, weighting) for place in places]
-        names = (data, UPLIFT, "", other)[: len(heads)]
-        rows.append(TableRow(names, names, uplifts))
+        add((data, UPLIFT, "", other), partial(_uplift, members, needed))
+        if all(cell.mean is None for cell in itertools.chain(*rows[-1].cells.values())):
+            incomplete.append(data)
     note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
     )
-    lines = [legend, *_under(frame, rows, table), *cited(table)]
-    return rows, heads, [group for group, _, _ in columns], lines
+    lines = [legend, *absences(frame, frame["line"].map(lambda line: line.name)), *sources(frame["run"])]
+    for data, members in frame.groupby("data", sort=False):
+        lines += other_data(data, members["run"], table)
+        if data in incomplete:
+            lines.append(f"{data}: no mean uplift, since some of its rows are missing.")
+    return rows, heads, [group for group, _, _ in blocks], [*lines, *cited(table)]
 
 
-def _columns(
-    of: Sequence[GridColumn], metrics: Sequence[str], examples: str
-) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
+def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
     """Return (column group, its grid columns, weighting) per structure, weighting and support size.
 
     Vanilla is in the group of the smallest support.
     """
-    columns = []
-    for structure in dict.fromkeys(place.structure for place in of):
-        own = [place for place in of if place.structure == structure]
-        supports: list[int | None] = [*sorted({place.support for place in own if place.support is not None})] or [None]
+    examples = "texts" if all("datasets" in run.config["task"] for run in frame["run"]) else "images"
+    blocks = []
+    for structure, columns in by_key((column.structure, column) for column in grid_columns(frame)).items():
+        supports = sorted({column.support for column in columns} - {None}) or [None]
         words = "no structure" if structure == "none" else f"{structure} structure"
         if structure not in STRUCTURES.values():
             words = f"partition {structure}"
-        for metric in metrics:
-            weights = ACCURACY_WEIGHTINGS[metric].format(examples=examples)
-            title = f"{words}: accuracy in percent, {weights}"
-            for support in supports:
-                shown = {support, None} if support == supports[0] else {support}
-                places = [place for place in own if place.support in shown]
-                names = tuple(place.key for place in places)
-                heads = tuple(place.head for place in places)
-                key = f"{metric} {' '.join(names)}"
-                unit = f"accuracy_{metric}_percent"
-                group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
-                columns.append((group, places, metric))
-    return columns
+        for metric, support in itertools.product(metrics, supports):
+            shown = [column for column in columns if (column.support or supports[0]) == support]
+            names = tuple(column.key for column in shown)
+            heads = tuple(column.head for column in shown)
+            title = f"{words}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
+            key = f"{metric} {' '.join(names)}"
+            unit = f"accuracy_{metric}_percent"
+            group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
+            blocks.append((group, shown, metric))
+    return blocks
 
 
-def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, weighting: str) -> TableCell:
-    there = own[own["key"] == place.key]
-    mean = None
-    std = None
-    if table is not None and weighting == PRINTED:
-        by_clients = table.values.get(line.data, {}).get(line.algorithm, {})
-        mean, std = printed_pair(table, by_clients.get(line.clients), place)
-    like = comparable(there["run"]) and same_data(there["run"], table, line.data)
-    cell = aggregate(there[weighting].dropna(), there, mean, like, top=100.0)
+def _cell(rows: pd.DataFrame, line: GridRow, table: Printed, column: GridColumn, weighting: str) -> TableCell:
+    rows = rows[rows["key"] == column.key]
+    printed = table.values.get(line.data, {}).get(line.algorithm, {}).get(line.clients) if table else None
+    mean, std = printed_pair(table, printed, column)
+    has_gap = comparable(rows["run"]) and same_data(rows["run"], table, line.data)
+    cell = aggregate(rows[weighting].dropna(), rows, mean, has_gap, top=100.0)
     return dataclasses.replace(cell, paper_std=std)
 
 
 def _uplift(
-    members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, place: GridColumn, weighting: str
+    members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, column: GridColumn, weighting: str
 ) -> TableCell:
     """Return the mean and standard deviation over rows of the gain of clustering over vanilla.
 
     Empty unless all ``needed`` rows are present, since a mean over other rows is a different number.
     """
-    if place == place.vanilla:
+    vanilla = GridColumn(column.structure, "none", None)
+    if column == vanilla:
         return TableCell()
-    mean = None
-    std = None
-    if table is not None and weighting == PRINTED:
-        mean, std = printed_pair(table, table.uplift.get(needed[0].data), place)
+    printed = table.uplift.get(needed[0].data) if table else None
+    mean, std = printed_pair(table, printed, column)
     gains = []
     counts = []
     planned = []
     for line in needed:
-        own = members[members["line"] == line]
-        there = own[own["key"] == place.key]
-        ours, plain = (rows[weighting].dropna() for rows in (there, own[own["key"] == place.vanilla.key]))
+        of_line = members[members["line"] == line].set_index("key")[weighting]
+        clustered_runs = of_line[of_line.index == column.key]
+        ours, plain = clustered_runs.dropna(), of_line[of_line.index == vanilla.key].dropna()
         if ours.empty or plain.empty:
             return TableCell(paper=mean, paper_std=std)
         gains.append(statistics.fmean(ours) - statistics.fmean(plain))
         counts += [len(ours), len(plain)]
-        planned.append(len(there))
+        planned.append(len(clustered_runs))
     spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
     return TableCell(
         statistics.fmean(gains), n=min(counts), planned=min(planned), paper=mean, std=spread, paper_std=std
     )
 
 
-def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:
-    """Return footnotes on missing runs and on data that differ from the paper's."""
-    lines = absences(frame, frame["line"].map(lambda line: line.name)) + sources(frame["run"])
-    for data, own in frame.groupby("data", sort=False):
-        lines += other_data(data, own["run"], table)
-        uplifts = [row for row in rows if row.keys[:2] == (data, UPLIFT)]
-        if any(all(cell.mean is None for cells in row.cells.values() for cell in cells) for row in uplifts):
-            lines.append(f"{data}: no mean uplift, since some of its rows are missing.")
-    return lines
-
-
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
     """Return a row per cell and seed.
 
-    Columns: ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its ``key``, ``seed`` and
+    Columns: ``line`` (:class:`GridRow`) and its parts, ``column`` (:class:`GridColumn`) and its ``key``, ``seed`` and
     ``run``; of a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
 
     ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
@@ -227,55 +207,54 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     """
     import pandas as pd
 
-    places = []
+    cells = []
     for run, other in zip(runs, others(runs, GRID_KEYS), strict=True):
         kind = str(run.setting("partition.kind"))
         graph = run.setting(GRAPH) or "none"
-        place = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
-        line = _line(run, cases, algorithms, other)
-        measured = _measured(run, place) if is_finished(run) else {}
-        places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
-    columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
-    frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
+        clients = run.setting("partition.num_clients")
+        if "clustering" not in run.config.get("method", {}):
+            raise UserError(f"{run.task} {run.method}: not federated, so it cannot be in a table of clustered runs")
+        if not isinstance(clients, int):
+            raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
+        support = run.setting(SUPPORT) if graph != "none" else None
+        column = GridColumn(STRUCTURES.get(kind, kind), graph, support)
+        line = GridRow(case_of(run, cases), algorithms.get(run.method, run.method), clients, other)
+        means = dict(run.result.metrics.get("client_accuracy", {})) if is_finished(run) else {}
+        if graph == "none" and BY_IMAGES in means:  # one cluster, so the mean over clusters is that by images
+            means.setdefault(PRINTED, means[BY_IMAGES])
+        measured = {weighting: 100 * mean for weighting, mean in means.items() if weighting in ACCURACY_WEIGHTINGS}
+        cells.append({"line": line, **vars(line), "column": column, "key": column.key, **measured})
+    columns = dict.fromkeys([*cells[0], *ACCURACY_WEIGHTINGS])
+    frame = run_rows(runs).join(pd.DataFrame(cells, columns=list(columns), dtype=object))
     frame = one_per_seed(frame, ["line", "key"], lambda row: f"{row.line.name}, {row.key}")
     data = ranks([*cases, *frame["data"]])
     names = ranks([*algorithms.values(), *frame["algorithm"]])
     order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
-    cells = frame.groupby(["line", "key"], sort=False).ngroup()
-    return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
-
-
-def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
-    """Return a finished run's accuracy over clients in percent, by weighting."""
-    means = dict(run.result.metrics.get("client_accuracy", {}))
-    if place.graph == "none":  # one cluster, so the mean over clusters is that by images
-        means.setdefault(PRINTED, means.get(BY_IMAGES))
-    return {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
+    cell_numbers = frame.groupby(["line", "key"], sort=False).ngroup()
+    return frame.assign(order=order, cell=cell_numbers).sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
-    unlike = set(frame["place"])
-    rank = ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
-    return sorted(unlike, key=lambda place: (rank[place.structure], place.order))
+    """Return the columns of any row: the strong structure first, then none, then others.
+
+    Vanilla comes first, then the others by support; affinity before the nearest neighbors of few and of many.
+    """
+    columns = set(frame["column"])
+    rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])
+
+    def order(column: GridColumn) -> tuple[int, int, int, str]:
+        neighbors = column.graph.removeprefix("sparse")
+        return rank[column.structure], column.support or 0, int(neighbors) if neighbors.isdigit() else 0, column.graph
+
+    return sorted(columns, key=order)
 
 
 def printed_pair(
-    table: PrintedTable, row: list[list[float]] | None, place: GridColumn
+    table: Printed, row: list[list[float]] | None, column: GridColumn
 ) -> tuple[float | None, float | None]:
-    """Return the mean and deviation printed in column ``place`` of a ``row`` of ``table``, or None."""
-    wanted = [place.structure, place.graph, place.support]
-    if not row or wanted not in table.columns:
+    """Return the mean and deviation printed in ``column`` of a ``row`` of ``table``, or None."""
+    wanted = [column.structure, column.graph, column.support]
+    if table is None or not row or wanted not in table.columns:
         return None, None
     mean, std = row[table.columns.index(wanted)]
     return mean, std
-
-
-def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
-    clients = job.setting("partition.num_clients")
-    if "clustering" not in job.config.get("method", {}):
-        raise UserError(f"{job.task} {job.method}: not federated, so it cannot be in a table of clustered runs")
-    if not isinstance(clients, int):
-        kind = job.setting("partition.kind")
-        raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
-    return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)

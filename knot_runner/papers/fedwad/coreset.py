@@ -25,6 +25,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, tota
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.rounds import Advanced, State, run_rounds
+from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
@@ -44,6 +45,11 @@ class Clients:
     points: np.ndarray
     rows: list[np.ndarray]
 
+    @property
+    def dimension(self) -> int:
+        """The number d of coordinates."""
+        return self.points.shape[1]
+
 
 def inspect_coreset(context: RunContext) -> RunInputs:
     """Return the run's inputs and notes on them. Raises :class:`UserError`."""
@@ -55,9 +61,11 @@ def inspect_coreset(context: RunContext) -> RunInputs:
         raise UserError(
             f"{config.participants} is more than the {clients} clients. Use at most {clients}", "method.participants"
         )
-    notes = [] if participants(config, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
+    notes = [*task.notes, *partition.notes]
+    if config.participants is None and clients < PARTICIPANTS:
+        notes.append(f"method.participants: all {clients} clients")
     counts = of_images(task, partition)
-    return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
+    return RunInputs(task, partition, counts, [*notes, *counts.warnings()])
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
@@ -66,42 +74,36 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     context.begin()
     space = feature_space(context, config, task)
     clients = Clients(space.points(task.train), partition.train)
-    points, rows = _learn(context, clients, task.digest)
+
+    def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
+        if epoch == config.epochs:
+            return None
+        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
+        after, row = advance_epoch(config, settings.seed, before, clients, epoch)
+        context.progress("epochs", epoch + 1, config.epochs, f"distance {row['loss']:.3f}")
+        return _tensors(after), row
+
+    def _start() -> State:
+        draw = numpy_generator(settings.seed, "coreset", "start")
+        return _tensors(descent.first_descent(config.points, clients.dimension, config.start_scale, draw))
+
+    def _log(row: LogRow) -> None:
+        context.log({"epoch": row["round"], "loss": row["loss"]})
+
+    state, rows = run_rounds(_advance, context.commits(task.digest), _start, log=_log)
+    context.progress("epochs", 1, 1, "done")
+    points = state["points"].numpy()
     compared = np.concatenate(clients.rows)
     compared = subsample(compared, COMPARED, numpy_generator(settings.seed, "coreset", "compared"))
-    distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
+    distance, _ = descent.gradient(points, Measure(clients.points[compared]))  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
-    keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    describe_coresets(context, inputs, space, rows, record)
+    record_coresets(context, inputs, space, record, rows, points, {"labels": torch.from_numpy(labels)})
     record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
 
 
 def participants(config: CoresetSettings, clients: int) -> int:
     """Return how many of ``clients`` an epoch draws."""
     return config.participants or min(PARTICIPANTS, clients)
-
-
-def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
-    """Run all epochs, resuming from the last commit; return the points [K, d] and the log."""
-    config, seed = context.method, context.settings.seed
-
-    def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
-        if epoch == config.epochs:
-            return None
-        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
-        after, row = advance_epoch(config, seed, before, clients, epoch)
-        context.progress("epochs", epoch + 1, config.epochs, f"distance {row['loss']:.3f}")
-        return _tensors(after), row
-
-    def _start() -> State:
-        return _tensors(begin(config, clients.points.shape[1], seed, "coreset"))
-
-    def _log(row: LogRow) -> None:
-        context.log({"epoch": row["round"], "loss": row["loss"]})
-
-    state, rows = run_rounds(_advance, context.commits(data), _start, log=_log)
-    context.progress("epochs", 1, 1, "done")
-    return state["points"].numpy(), rows
 
 
 def _tensors(state: Descent) -> State:
@@ -115,20 +117,18 @@ def advance_epoch(
     """Run one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
-    found = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
-    loss = float(np.mean([distance for distance, _ in found]))
-    gradient = descent.aggregated([gradient for _, gradient in found], config.aggregation)
+    pulls = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
+    distances, gradients = zip(*pulls, strict=True)
+    loss = float(np.mean(distances))
+    gradient = np.sum(gradients, axis=0)
+    if config.aggregation == "mean":
+        gradient = gradient / len(gradients)
     state = descent.descent_step(state, gradient, config.optimizer, config.lr)
     check_points(state.points, config.lr, f"epoch {epoch + 1}")
     return state, {"loss": loss, "participants": chosen}
 
 
 # ----------------------------------------------------------------------------------------------- shared by both kinds
-
-
-def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
-    """Return the first points, drawn by (seed, *names)."""
-    return descent.first_descent(config.points, dimension, config.start_scale, numpy_generator(seed, *names, "start"))
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
@@ -138,16 +138,17 @@ def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> n
 
 def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
-    run: tuple[int, str], place: tuple[int, int],
+    run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
     """Return the distance of ``points`` [K, d] to some samples of ``client``, and its gradient [K, d].
 
-    The distance is of kind ``config.distance``. Draws are keyed by ``run`` and ``place``.
+    The distance is of kind ``config.distance``. Draws are keyed by ``run`` and ``step``.
     """
-    sample = clients.points[subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *place))]
-    if config.distance == "exact":
-        return descent.exact_gradient(points, sample)
-    return descent.federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *place))
+    rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
+    sample = clients.points[rows]
+    if config.distance == "exact":  # the server must then see the samples: the baseline, not federated
+        return descent.gradient(points, Measure(sample))
+    return descent.federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *step))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
@@ -161,21 +162,19 @@ def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) 
     return labels[squared_distances(points, samples).argmin(1)]
 
 
-def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """Write ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
+def record_coresets(
+    context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
+    points: np.ndarray, more: dict[str, Tensor],
+) -> None:  # fmt: skip
+    """Write ``coreset.safetensors``, and record the facts common to both kinds of coreset, learned in the log ``rows``.
+
+    The file has the ``points`` (``codes``), for images also decoded (``points``), and ``more``. ``shape``: of an image,
+    or the number of a text's features.
+    """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
-
-
-def describe_coresets(
-    context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
-) -> None:
-    """Record the facts common to both kinds of coreset, learned in the log ``rows``.
-
-    ``shape``: of an image, or the number of a text's features.
-    """
     task, partition = inputs.task, inputs.partition
     record.add(
         points=context.method.points,
@@ -214,20 +213,33 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
+    config, task, partition = context.method, inputs.task, inputs.partition
     whole, held = inputs.prepared
-    task, partition = inputs.task, inputs.partition
     context.begin()
-    space = feature_space(context, context.method, whole, held)
+    space = feature_space(context, config, whole, held)
     clients = Clients(space.points(task.train), partition.train)
-    points, rows = _coresets(context, clients, whole.digest)
+    count = len(clients.rows)
+
+    def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
+        if client == count:
+            return None
+        coreset, loss = own_coreset(config, context.settings.seed, clients, client)
+        context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
+        points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
+        return {"points": points}, {"client": client, "loss": loss}
+
+    def _start() -> State:
+        return {"points": torch.empty(0, config.points, clients.dimension, dtype=torch.float64)}
+
+    state, rows = run_rounds(_advance, context.commits(whole.digest), _start, log=context.log)
+    points = list(state["points"].numpy())
     labels, owners = _labeled(points, clients, task.train.labels)
     classifier = KNeighborsClassifier(1, algorithm="brute").fit(np.concatenate(points), labels)
     predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
     facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
-    keep(context, space, np.concatenate(points), more)
-    describe_coresets(context, inputs, space, rows, record)
+    record_coresets(context, inputs, space, record, rows, np.concatenate(points), more)
     record.add(data=whole.digest, **facts)
 
 
@@ -253,34 +265,13 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     return np.sort(order[:taken]), np.sort(order[taken:])
 
 
-def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
-    """Learn each client's coreset [K, d], resuming from the last commit.
-
-    Return them and the log, a row per client.
-    """
-    count = len(clients.rows)
-
-    def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
-        if client == count:
-            return None
-        coreset, loss = own_coreset(context.method, context.settings.seed, clients, client)
-        context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
-        points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
-        return {"points": points}, {"client": client, "loss": loss}
-
-    def _start() -> State:
-        return {"points": torch.empty(0, context.method.points, clients.points.shape[1], dtype=torch.float64)}
-
-    state, rows = run_rounds(_advance, context.commits(data), _start, log=context.log)
-    return list(state["points"].numpy()), rows
-
-
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
     """Return the coreset [K, d] of one client's own samples, and its distance to them before the last step.
 
     Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
     """
-    state = begin(config, clients.points.shape[1], seed, "coreset_knn", client)
+    draw = numpy_generator(seed, "coreset_knn", client, "start")
+    state = descent.first_descent(config.points, clients.dimension, config.start_scale, draw)
     loss = 0.0
     for epoch in range(config.epochs):
         loss, gradient = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
@@ -291,8 +282,7 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
-    found = [
-        nearest_labels(coreset, clients.points[rows], labels[rows])
-        for coreset, rows in zip(points, clients.rows, strict=True)
-    ]
-    return np.concatenate(found), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])
+    nearest = []
+    for coreset, rows in zip(points, clients.rows, strict=True):
+        nearest.append(nearest_labels(coreset, clients.points[rows], labels[rows]))
+    return np.concatenate(nearest), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from knot_runner.papers.fedwad.results import CoresetResult
@@ -13,9 +11,6 @@ from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
@@ -34,7 +29,7 @@ DESCENT_NOTE = (
 
 
 @figure_of(one_task=False, reads=(OWN_CORESET,))
-def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
+def coreset_images(runs: list[CoresetRun]) -> Drawing:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11).
 
     The panels show the coresets, and the distance by epoch. The course goes into a CSV beside the PNG; what is left of
@@ -42,13 +37,25 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
 
     Raises :class:`UserError` for runs of another kind, and for a damaged file.
     """
-    found = _by_case(runs)
-    height = max(2.4, ROW_HEIGHT * max(map(len, found.values())) + 1.2)
-    made, grid = panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
+    cases = _by_case(runs)
+    height = max(2.4, ROW_HEIGHT * max(map(len, cases.values())) + 1.2)
+    figure, grid = panels(2 * len(cases), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
     lines = []
     rows = []
-    for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
-        _draw_images(images, {name: _strip(run) for name, run in members.items()})
+    for images, course, (case, members) in zip(grid[::2], grid[1::2], cases.items(), strict=True):
+        strips = [_strip(run) for run in members.values()]
+        width = max(strip.shape[1] for strip in strips)
+        padded = []
+        for strip in strips:
+            padded.append(np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=1.0))
+        whole = np.concatenate(padded)
+        if whole.shape[2] == 1:
+            whole = whole[..., 0]
+        images.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        images.set_yticks(len(padded[0]) * (np.arange(len(padded)) + 0.5), [plain(name) for name in members])
+        images.set_xticks([])
+        images.spines[:].set_visible(False)
+        images.tick_params(length=0)
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
             result = run.result
@@ -62,12 +69,12 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
         course.margins(x=0.01)
         course.legend(fontsize="small")
     numbers = csv_text(("case", "coreset", "epoch", "distance"), rows, digits=8)
-    return Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
+    return Drawing(figure, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Return panel (task and settings that differ) -> row (distance, points, seed) -> run."""
-    made: dict[str, dict[str, CoresetRun]] = {}
+    cases: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
             raise UserError(f"{run.task} {run.method}: not a coreset run, so it has no images to show")
@@ -77,8 +84,8 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
         if "," in seed_list(runs):
             row += f", seed {run.seed}"
         case = ", ".join(filter(None, (run.task, short_line(other))))
-        made.setdefault(case, {}).setdefault(row, run)
-    return made
+        cases.setdefault(case, {}).setdefault(row, run)
+    return cases
 
 
 def _strip(run: CoresetRun) -> np.ndarray:
@@ -88,16 +95,3 @@ def _strip(run: CoresetRun) -> np.ndarray:
     images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)
     padded = np.pad(images.transpose(0, 2, 3, 1), ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=1.0)
     return np.concatenate(list(padded), axis=1)
-
-
-def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
-    longest = max(strip.shape[1] for strip in strips.values())
-    rows = [np.pad(s, ((0, 0), (0, longest - s.shape[1]), (0, 0)), constant_values=1.0) for s in strips.values()]
-    whole = np.concatenate(rows)
-    if whole.shape[2] == 1:
-        whole = whole[..., 0]
-    axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_yticks(len(rows[0]) * (np.arange(len(rows)) + 0.5), [plain(name) for name in strips])
-    axes.set_xticks([])
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)

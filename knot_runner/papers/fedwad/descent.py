@@ -62,23 +62,9 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
     return distance, (points / len(points) - plan @ target.points / unit) / softened
 
 
-def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return :func:`gradient` towards ``sample`` [n, d] itself, which the server must then see.
-
-    It is the baseline, not federated.
-    """
-    return gradient(points, Measure(sample))
-
-
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
     """Return FedWaD's distance of ``points`` [K, d] and ``sample`` [n, d], and its first part's gradient [K, d]."""
-    found = distance_between(Measure(points), Measure(sample), options, draws)
-    return found.value, gradient(points, found.xi)[1]
-
-
-def aggregated(gradients: list[np.ndarray], how: Literal["mean", "sum"]) -> np.ndarray:
-    """Return one gradient [K, d] of those of all participants, in their order."""
-    total = np.sum(gradients, axis=0)
-    return total / len(gradients) if how == "mean" else total
+    distance = distance_between(Measure(points), Measure(sample), options, draws)
+    return distance.value, gradient(points, distance.xi)[1]

@@ -5,7 +5,6 @@ It records the value, the value by iteration, and the exact distance, each timed
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from knot_runner.data.splits import named_rng
 from knot_runner.engine.seeds import numpy_generator
@@ -24,23 +22,28 @@ from knot_runner.papers.fedwad.settings import GaussiansSettings
 from knot_runner.pipelines.context import Progress, RunContext, RunInputs, RunRecord
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import digest_of_parts, write_atomic
 
 #: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
 #: start, the first iteration and the last.
 MAX_KEPT = 50_000
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 def inspect_distance(context: RunContext) -> RunInputs:
     """Draw both samples; return them and a note on privacy."""
     task = draw_gaussians(context.settings.task, context.settings.seed)
-    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
-    return RunInputs(task, None, None, [note] if context.method.fedwad.privacy is not None else [])
+    notes = []
+    if context.method.fedwad.privacy is not None:
+        notes.append("The course is that of a traced run, which releases more than the epsilon of the run itself pays.")
+    return RunInputs(task, None, None, notes)
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
+    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures.
+
+    ``measures.safetensors``: ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] after iteration k.
+    """
     task, spec, fedwad = inputs.task, context.settings.task, context.method.fedwad
     context.begin()
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
@@ -55,7 +58,17 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
     }
     for k in range(len(traced.values)):
         context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
-    write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
+    measures = traced.measures
+    last = len(measures) - 1
+    is_short = sum(measure.points.size for measure in measures) <= MAX_KEPT
+    arrays = {"mu": task.first, "nu": task.second}
+    for k in range(last + 1) if is_short else sorted({0, 1, last}):
+        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
+    tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+    write_atomic(context.folder / "measures.safetensors", tensor_parts(tensors))
+    if bare.spent is not None:
+        epsilon, delta = bare.spent
+        record.add(spent={"epsilon": epsilon, "delta": delta})
     record.add(
         mode=fedwad.mode,
         iterations=fedwad.iterations,
@@ -69,7 +82,6 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
         sums=list(traced.sums),
         values=list(traced.values),
         support=list(traced.supports),
-        spent=None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
     )
 
 
@@ -97,23 +109,13 @@ def _measured(
     return bare, traced, exact, {"federated": seconds, "exact": central}
 
 
-def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:
+def _timed(watch: Progress, stage: str, work: Callable[[], Value]) -> tuple[Value, float]:
     watch(stage, 0, 1, "")
     began = time.perf_counter()
-    made = work()
+    value = work()
     seconds = time.perf_counter() - began
     watch(stage, 1, 1, "done")
-    return made, seconds
-
-
-def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
-    """Return ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
-    last = len(measures) - 1
-    whole = sum(measure.points.size for measure in measures) <= MAX_KEPT
-    arrays = {"mu": task.first, "nu": task.second}
-    for k in range(last + 1) if whole else sorted({0, 1, last}):
-        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
-    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+    return value, seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +133,10 @@ class Gaussians:
     @cached_property
     def digest(self) -> str:
         """sha256 (hex) of both samples: equal data, equal digest."""
-        state = hashlib.sha256()
+        parts = []
         for sample in (self.first, self.second):
-            state.update(f"{sample.shape}".encode() + np.ascontiguousarray(sample).tobytes())
-        return state.hexdigest()
+            parts += [f"{sample.shape}".encode(), np.ascontiguousarray(sample).tobytes()]
+        return digest_of_parts(parts)
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:

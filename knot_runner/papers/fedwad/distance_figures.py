@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report.figures.style import (
     GRAY,
     Drawing,
-    draw_bands,
+    draw_band,
     figure_of,
     log_scale,
     nth_color,
@@ -27,7 +28,7 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, band, band_numbers
+from knot_runner.report.series import band, band_numbers, bands_of
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ RUNTIME_NOTE = (
     "sample; at 1:3 the second is a third of it."
 )
 DistanceRun = DoneRun[DistanceResult]
-#: (case,) method, quantity -> its mean over seeds, and band, by iteration or by the size of the first sample.
-Curves = dict[tuple[str, ...], Band]
 
 
 def methods_of(
@@ -69,13 +68,14 @@ def methods_of(
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = list({run.run_id: run for run in runs}.values())
-    once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
-    found: dict[str, list[DistanceRun]] = {}
+    once = {run.run_id: run for run in runs}.values()
+    once = sorted(once, key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
+    by_name: dict[str, list[DistanceRun]] = {}
     for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
-        found.setdefault(plain(", ".join(filter(None, (name, short_line(other))))), []).append(run)
-    return found
+        name = ", ".join(filter(None, (name, short_line(other))))
+        by_name.setdefault(plain(name), []).append(run)
+    return by_name
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -89,7 +89,7 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 @figure_of(reads=(MEASURE_NAMES,), needs="dimension")
-def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
+def moving_measure(runs: list[DistanceRun]) -> Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions.
 
     Then a panel per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server
@@ -101,7 +101,7 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
 
     methods = methods_of(runs)
     looks = _looks(methods)
-    made, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
+    figure, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0])
         axes.set_title(name)
@@ -109,29 +109,31 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
         axes.sharex(grid[0])  # one scale, so that they compare
         axes.sharey(grid[0])
         axes.margins(0.15)  # room for the samples' names
-    bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
+    bar = figure.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    courses = itertools.product(methods, COURSES)
-    curves = {(name, key): band([excess(run, key) for run in methods[name]]) for name, key in courses}
+    curves = {}
+    for name, key in itertools.product(methods, COURSES):
+        curves[name, key] = band([excess(run, key) for run in methods[name]])
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        shown = {name: curves[name, key] for name in methods if len(curves[name, key].places)}
-        draw_bands(axes, shown, looks)
+        for name in methods:
+            if len(curves[name, key].places):
+                draw_band(axes, curves[name, key], **looks[name])
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         log_scale(axes, "y", NARROW, numticks=7)
-    side_legend(made, looks)
+    side_legend(figure, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
     lines = []
     for name in methods:
         last = []
         for key, what in COURSES.items():
-            one = curves[name, key]
-            if len(one.places):
-                spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
-                last.append(f"{what} {one.mean[-1]:.2g}{spread}")
+            curve = curves[name, key]
+            if len(curve.places):
+                spread = f" [{curve.low[-1]:.2g}, {curve.high[-1]:.2g}]" if curve.seeds[-1] > 1 else ""
+                last.append(f"{what} {curve.mean[-1]:.2g}{spread}")
         lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
-    return Drawing(made, title, [note], lines, band_numbers(("method", "quantity", "iteration"), curves))
+    return Drawing(figure, title, [note], lines, band_numbers(("method", "quantity", "iteration"), curves))
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
@@ -168,7 +170,7 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 
 
 @figure_of(needs="dimension")
-def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
+def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size.
 
     Two panels per dimension and ratio of the samples (Fig. 2, 8, 9).
@@ -178,50 +180,37 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 has no relative error. Use a number above 0", "task.offset")
-    cases: dict[str, list[DistanceRun]] = {}
-    for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
-        cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)
-    curves: Curves = {}
+    ordered = sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio))
+    cases = by_key((f"d={run.result.dimension}, ratio 1:{run.result.ratio}", run) for run in ordered)
+    points = []
     for case, members in cases.items():
-        methods = methods_of(members, (*OF_METHOD, *OF_SAMPLES))
-        # every run measures the exact distance: its time is the mean over those of a seed
-        curves |= _by_size((case, CENTRAL), itertools.chain(*methods.values()), "exact", "exact")
-        for name, own in methods.items():
-            curves |= _by_size((case, name), own, "federated", "value")
+        for name, of_method in methods_of(members, (*OF_METHOD, *OF_SAMPLES)).items():
+            for run in of_method:
+                result = run.result
+                size = result.samples[0]
+                # every run measures the exact distance: its time is the mean over those of a seed
+                central = (CENTRAL, result.seconds.exact, result.exact)
+                for method, seconds, value in (central, (name, result.seconds.federated, result.value)):
+                    error = abs(value / result.closed_form - 1)
+                    points.append(((case, method, "seconds"), run.seed, size, seconds))
+                    points.append(((case, method, "error"), run.seed, size, error))
+    curves = bands_of(points)
     looks = _looks(name for _, name, _ in curves)
-    made, grid = panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
-    for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
-        shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
-        draw_bands(axes, shown, looks, marker="o")
-        axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
+    figure, grid = panels(2 * len(cases), 3.6, 3.1, across=min(2 * len(cases), 4))
+    for axes, (case, quantity) in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
+        for name in looks:
+            curve = curves.get((case, name, quantity))
+            if curve and len(curve.places):
+                draw_band(axes, curve, marker="o", **looks[name])
+        axes.set(xlabel="n", ylabel=QUANTITIES[quantity], title=case)
         log_scale(axes, "xy", NARROW, numticks=7)
-    side_legend(made, looks)
+    side_legend(figure, looks)
     lines = []
-    for (case, name, what), one in curves.items():
-        if what == "seconds" and len(one.places):
-            size = one.places[-1]
-            seconds = one.mean[-1]
+    for (case, name, quantity), curve in curves.items():
+        if quantity == "seconds" and len(curve.places):
             error = curves[case, name, "error"].mean[-1]
-            lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
+            spent = f"n={curve.places[-1]:,} in {curve.mean[-1]:.3g} s"
+            lines.append(f"{case}, {name}: {spent}, relative error {error:.2g}")
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {seeds_note(runs)}"
-    return Drawing(made, "The federated distance: running time and error", [note], lines, numbers)
-
-
-def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, value: str) -> Curves:
-    """Return curves of time and error by size.
-
-    ``seconds``: key of the record's times; ``value``: key of the distance whose error is drawn.
-    """
-    cells: dict[int, dict[int, list[tuple[float, float]]]] = {}
-    for run in runs:
-        error = abs(getattr(run.result, value) / run.result.closed_form - 1)
-        sizes = cells.setdefault(run.seed, {})
-        sizes.setdefault(run.result.samples[0], []).append((getattr(run.result.seconds, seconds), error))
-    curves = {}
-    for i, what in enumerate(QUANTITIES):
-        means = []
-        for sizes in cells.values():
-            means.append({size: float(np.mean(found, axis=0)[i]) for size, found in sizes.items()})
-        curves[*names, what] = band(means)
-    return curves
+    return Drawing(figure, "The federated distance: running time and error", [note], lines, numbers)

@@ -38,23 +38,25 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}
-    embedded = settings.source == "embedded"
-    sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
+    read = _read(settings, data_root, notes, files)
+    if settings.source == "embedded":
+        read = _stand_ins(settings, notes)
+    sets = list(read)
     if len(sets) < 2:
         raise UserError(f"{len(sets)} of {len(settings.sets)} data sets found. Provide at least two", "task.sets")
     classes: list[str] = []
     labels, rows, first = [], [], 0
-    for name, part, own in sets:
+    for name, part, names in sets:
         labels.append(part.labels + len(classes))
-        classes += [f"{name}: {label}" for label in own]
+        classes += [f"{name}: {label}" for label in names]
         rows.append(np.arange(first, first + len(part)))
         first += len(part)
-    pixels = [part.pixels for part in same_dtype(*(part for _, part, _ in sets))]
-    images = Images(np.concatenate(pixels), np.concatenate(labels))
+    parts = same_dtype(*[part for _, part, _ in sets])
+    images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
     nothing = np.empty(0, np.int64)
     statistics, test = (settings.mean, settings.std), images.take(nothing)
-    read = list(files.values())
-    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=read)
+    opened = list(files.values())
+    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=opened)
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
 
 
@@ -71,13 +73,14 @@ def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[NamedSet]:
     """Yield each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
-    for name, one in settings.sets.items():
+    for name, image_task in settings.sets.items():
         if gone := _missing(settings, name, root):
-            files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
+            for entry in gone:
+                files.update((path, absent(path)) for path in (entry, *archives(entry)))
             more = f", and {len(gone) - 1} more" if gone[1:] else ""
             notes.append(f"{name}: left out, missing files: {gone[0]}{more}")
             continue
-        task = load_images(replace(one, source=settings.source), root)
+        task = load_images(replace(image_task, source=settings.source), root)
         notes.extend(task.notes)
         files.update((file.path, file) for file in task.files)
         yield name, _scaled(task.train, settings.shape), task.classes
@@ -94,11 +97,11 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
 
     Raises :class:`UserError` where it may not be left out, or only some of its files are there.
     """
-    one = settings.sets[name]
-    if settings.source != "local" or root is None or one.local is None:
+    local = settings.sets[name].local
+    if settings.source != "local" or root is None or local is None:
         return []
-    gone = missing_entries(one.local, root)
-    if gone and len(gone) < len({*one.local.train, *one.local.test}):
+    gone = missing_entries(local, root)
+    if gone and len(gone) < len({*local.train, *local.test}):
         raise UserError(
             f"file not found (for {name}), but other files of {name} exist. Add the file, or remove the others", gone[0]
         )

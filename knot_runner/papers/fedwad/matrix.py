@@ -28,20 +28,20 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
     otdd, task, partition = context.method.otdd, inputs.task, inputs.partition
     context.begin()
     sets = labeled(context, otdd, task, partition.train, context.settings.seed)
-    found = compute_distances(context, sets, partition.names, otdd, task.digest)
-    matrix = found.tensors()["matrix"].tolist()
+    artifact = compute_distances(context, sets, partition.names, otdd, task.digest)
+    matrix = artifact.tensors()["matrix"].tolist()
     for first, second in itertools.combinations(range(len(sets)), 2):
         context.log({"first": first, "second": second, "distance": matrix[first][second]})
     record.add(
         solver=otdd.solver,
         names=partition.names,
-        sizes=[len(one.labels) for one in sets],
+        sizes=[len(samples.labels) for samples in sets],
         groups=partition.groups,
         pairs=math.comb(len(sets), 2),
         matrix=matrix,
-        artifact=found.key,
+        artifact=artifact.key,
     )
-    record.seconds.update(distances=round(found.info["seconds"], 3))
+    record.seconds.update(distances=round(artifact.info["seconds"], 3))
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.strict import by_key, without
+from knot_runner.config.strict import without
 from knot_runner.papers.fedwad.results import MatrixResult, kinds_of_pairs
 from knot_runner.report.figures.maps import draw_map, mark_clients
 from knot_runner.report.figures.style import (
@@ -33,7 +33,7 @@ from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, band, band_numbers
+from knot_runner.report.series import Band, band_numbers, bands_of
 from knot_runner.report.statistics.intervals import agreement_of
 from knot_runner.util.errors import UserError
 
@@ -49,9 +49,10 @@ ALONG = {
     "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
     "method.otdd.fedwad.support": ("S", "points of the interpolating measure (S)"),
 }
-FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
-#: Settings already in a title.
-MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
+#: Settings of FedWaD in a title, with their symbols.
+FEDWAD = {
+    "method.otdd.fedwad.support": "S", "method.otdd.fedwad.iterations": "K", "method.otdd.fedwad.t": "t",
+}  # fmt: skip
 #: Pairs drawn one by one; of more, their mean.
 MAX_PAIRS = 6
 _COURSE_NOTE = (
@@ -60,12 +61,10 @@ _COURSE_NOTE = (
 EXACT = "exact"
 SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
-#: Seed -> place on the axis -> value.
-SeriesBySeed = dict[int, dict[float, float]]
 
 
 @figure_of(one_task=False)
-def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
+def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
@@ -73,57 +72,61 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     PNG. Raises :class:`UserError` for runs without distances.
     """
     only_matrices(runs)
-    found = by_setting(runs)
-    made, grid = panels(len(found), 3.9, 3.7)
+    several = len({run.task for run in runs}) > 1
+    by_title: dict[str, dict[int, MatrixRun]] = {}
+    for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
+        parts = [run.task] if several else []
+        title = ", ".join(filter(None, (*parts, other, _solver_name(run, FEDWAD))))
+        by_title.setdefault(title, {}).setdefault(run.seed, run)  # an exact distance has no S, K or t: it counts once
+    is_fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
+    drawn = f"of seed {min(run.seed for run in runs)}"
+    if is_fixed:  # the data sets are the same for every seed, unlike clients
+        drawn = f"means over seeds {seed_list(runs)}"
+    figure, grid = panels(len(by_title), 3.9, 3.7)
     lines = []
     rows = []
-    for axes, (title, members) in zip(grid, found.items(), strict=True):
-        _draw_map(axes, members if _is_fixed(members[0]) else members[:1])
+    for axes, (title, by_seed) in zip(grid, by_title.items(), strict=True):
+        members = list(by_seed.values())
+        shown = members if is_fixed else members[:1]
+        _draw_map(axes, np.mean([run.result.matrix for run in shown], axis=0), members[0].result)
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
         lines += _lines(title, members, runs)
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
-    which = f"means over seeds {seed_list(runs)}" if _is_fixed(runs[0]) else f"of seed {min(run.seed for run in runs)}"
     numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
-    return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
-
-
-def _is_fixed(run: MatrixRun) -> bool:
-    """Return whether the data sets are the same for every seed, unlike clients."""
-    return run.setting("task.kind") != "images" and run.setting("partition") is None
+    return Drawing(figure, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {drawn}."], lines, numbers)
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
     """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
-    kinds: dict[str, list[np.ndarray]] = by_key(
-        pair for run in runs for pair in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items()
-    )
+    kinds: dict[str, list[np.ndarray]] = {}
+    for run in runs:
+        for kind, distances in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items():
+            kinds.setdefault(kind, []).append(distances)
     parts = []
     for kind, values in kinds.items():
         pooled = np.concatenate(values)
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
     lines = [f"{title}: {'; '.join(parts)}"]
     exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
-    found = []
+    agreements = []
     for run in runs:
-        if run.result.solver != EXACT and _samples_of(run) in exact:
-            agreement = agreement_of(_distances(run), exact[_samples_of(run)])
-            if agreement is not None:  # None without an order of distances
-                found.append(agreement)
-    if found:
-        rank = [one.spearman for one in found]
-        kept = np.mean([one.kept / one.relations for one in found])
-        larger = np.mean([one.inflation for one in found])
+        reference = exact.get(_samples_of(run))
+        if run.result.solver != EXACT and reference is not None:
+            agreements.append(agreement_of(_distances(run), reference))
+    agreements = [agreement for agreement in agreements if agreement is not None]  # None without an order of distances
+    if agreements:
+        rank = [agreement.spearman for agreement in agreements]
+        kept = np.mean([agreement.kept / agreement.relations for agreement in agreements])
+        larger = np.mean([agreement.inflation for agreement in agreements])
         order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
-        kept_text = f"{kept:.0%} of {found[0].relations:,} order relations kept"
+        kept_text = f"{kept:.0%} of {agreements[0].relations:,} order relations kept"
         lines.append(f"{title}: with the exact distances, {order}; {kept_text}; {larger:.3g} times as large (median)")
     return lines
 
 
-def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
-    """Draw the mean over ``runs``."""
-    matrix = np.mean([run.result.matrix for run in runs], axis=0)
-    result = runs[0].result
+def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
+    """Draw ``matrix`` [N, N], with the names and groups of ``result``."""
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
     if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)
@@ -139,7 +142,7 @@ def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
 
 
 @figure_of
-def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
+def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
     That is samples, iterations or support.
@@ -148,33 +151,39 @@ def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
     """
     only_matrices(runs)
-    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
+    varied = []
+    for key in ALONG:
+        if len({run.setting(key) for run in runs}) > 1:
+            varied.append(key)
     if not varied:
         raise UserError(f"this figure needs runs that differ in one of {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
     colors = {pair: nth_color(i) for i, pair in enumerate(pairs)}
-    looks: dict[str, dict[str, Any]] = {}
-    for _, way in courses:
-        looks.setdefault(way, {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[len(looks) % 6], "ms": 5})
-    made, (left, right) = panels(2, 5.0, 3.9, across=2)
-    for (pair, way), one in courses.items():
+    looks = {}
+    for i, solver in enumerate(dict.fromkeys(solver for _, solver in courses)):
+        looks[solver] = {"marker": "osD^vP"[i % 6], "ms": 5}
+        if solver == EXACT:
+            looks[solver] = {"ls": "--"}
+    figure, (left, right) = panels(2, 5.0, 3.9, across=2)
+    for (pair, solver), curve in courses.items():
         axes, color = (right, GRAY) if pair == SECONDS else (left, colors[pair])
-        draw_band(axes, one, color, filled=False, **looks[way])
+        draw_band(axes, curve, color, filled=False, **looks[solver])
     log_scale(right, "y")
-    places = sorted({place for one in courses.values() for place in one.places})
+    ticks = np.unique(np.concatenate([curve.places for curve in courses.values()]))
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
         log_scale(axes, "x")
-        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.grid(color=GRID_GRAY)
-        axes.set_axisbelow(True)
-        axes.set(xlabel=label, ylabel=quantity)
+        axes.set(xlabel=label, ylabel=quantity, axisbelow=True)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
-    side_legend(made, shown | {plain(way): {"color": GRAY, **look} for way, look in looks.items()})
-    lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
+    side_legend(figure, shown | {plain(solver): {"color": GRAY, **look} for solver, look in looks.items()})
+    lines = []
+    for names, curve in courses.items():
+        lines.append(f"{', '.join(names)}: {curve.mean[-1]:,.4g} at {sign}={curve.places[-1]:g}")
     numbers = band_numbers(("of", "by", sign), courses)
-    return Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
+    return Drawing(figure, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
 def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:
@@ -182,35 +191,26 @@ def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], 
 
     Exact distances have neither K nor S, so they are constant along these axes.
     """
-    distances: dict[tuple[str, str], SeriesBySeed] = {}
-    seconds: dict[tuple[str, str], SeriesBySeed] = {}
+    symbols = {key: ALONG[key][0] for key in varied[1:]}
+    distances = []
+    seconds = []
     for run in runs:
-        place = float(run.setting(varied[0]))
-        way = EXACT
-        if run.result.solver != EXACT:
-            way = ", ".join(["FedWaD", *(f"{ALONG[key][0]}={run.setting(key)}" for key in varied[1:])])
-        pairs = [(f"{one} - {other}", value) for one, other, value in pairs_of(run)]
+        position = float(run.setting(varied[0]))
+        solver = _solver_name(run, symbols)
+        pairs = {f"{first} - {second}": distance for first, second, distance in pairs_of(run)}
         if len(pairs) > MAX_PAIRS:
-            pairs = [(f"mean of {len(pairs)} pairs", float(np.mean([value for _, value in pairs])))]
-        for pair, value in pairs:
-            distances.setdefault((pair, way), {}).setdefault(run.seed, {})[place] = value
+            pairs = {f"mean of {len(pairs)} pairs": float(np.mean(list(pairs.values())))}
+        distances += [((pair, solver), run.seed, position, distance) for pair, distance in pairs.items()]
         of_pair = (run.result.seconds.distances or 0.0) / run.result.pairs
-        seconds.setdefault((SECONDS, way), {}).setdefault(run.seed, {})[place] = of_pair
-    return {names: band(found.values(), everywhere=False) for names, found in (distances | seconds).items()}
+        seconds.append(((SECONDS, solver), run.seed, position, of_pair))
+    return bands_of([*distances, *seconds], everywhere=False)
 
 
-def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
-    """Return title -> its runs, one per seed. An exact distance has neither S, K nor t, so it counts once."""
-    several = len({run.task for run in runs}) > 1
-    found: dict[str, dict[int, MatrixRun]] = {}
-    for run, other in zip(runs, others(runs, MATRIX_KEYS), strict=True):
-        solver = EXACT
-        if run.result.solver != EXACT:
-            fedwad = run.setting("method.otdd.fedwad") or {}
-            solver = ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
-        title = ", ".join(filter(None, (run.task if several else "", other, solver)))
-        found.setdefault(title, {}).setdefault(run.seed, run)
-    return {title: list(seeds.values()) for title, seeds in found.items()}
+def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:
+    """Return ``exact`` or ``FedWaD, S=10``. ``symbols``: key of a setting in the name -> its symbol."""
+    if run.result.solver == EXACT:
+        return EXACT
+    return ", ".join(["FedWaD", *(f"{symbol}={run.setting(key)}" for key, symbol in symbols.items())])
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:

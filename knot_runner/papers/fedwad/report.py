@@ -6,6 +6,7 @@ from knot_runner.papers.fedwad.clustered_table import ACCURACY_WEIGHTINGS, clust
 from knot_runner.papers.fedwad.coreset_figures import coreset_images
 from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
 from knot_runner.papers.fedwad.matrix_figures import distance_course, matrix_figure
+from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Run
@@ -15,10 +16,10 @@ from knot_runner.report.tables.kind import TableKind
 
 def _gap(run: Run) -> float | str | None:
     """Return the relative error of a federated distance against the exact one."""
-    if getattr(run.result, "kind", "") != "distance":
+    if not isinstance(run.result, DistanceResult):
         return None
-    value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))
-    return abs(value / exact - 1) if exact else "the exact distance is 0"
+    exact = run.result.exact
+    return abs(run.result.value / exact - 1) if exact else "the exact distance is 0"
 
 
 FIGURES.update(

@@ -167,8 +167,8 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
             rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
     else:
         for title, values in kinds_of_pairs(matrix, result.groups).items():
-            found = (values.min(), np.median(values), values.max())
-            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in found)]))
+            quantiles = np.quantile(values, (0, 0.5, 1))
+            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in quantiles)]))
     return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
 
 
@@ -178,12 +178,13 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
     ``matrix`` [N, N]. A kind without a pair is left out.
     """
     rows, columns = np.triu_indices(len(matrix), 1)
-    found = {"all pairs": matrix[rows, columns]}
+    distances = matrix[rows, columns]
+    kinds = {"all pairs": distances}
     if groups is not None:
         same_group = np.array(groups)[rows] == np.array(groups)[columns]
-        found["in one planted group"] = found["all pairs"][same_group]
-        found["of two groups"] = found["all pairs"][~same_group]
-    return {title: values for title, values in found.items() if len(values)}
+        kinds["in one planted group"] = distances[same_group]
+        kinds["of two groups"] = distances[~same_group]
+    return {title: values for title, values in kinds.items() if len(values)}
 
 
 # ----------------------------------------------------------------------------------------------------------- coresets
@@ -208,10 +209,10 @@ def knn_summary(name: str, result: KnnResult) -> Group:
     return _of_coresets(name, "nearest neighbor among all coresets", rows, f"{result.points} points a client", result)
 
 
-def _of_coresets(name: str, head: str, rows: dict[str, str], made: str, result: CoresetResult | KnnResult) -> Group:
+def _of_coresets(name: str, head: str, rows: dict[str, str], size: str, result: CoresetResult | KnnResult) -> Group:
     what = "images" if len(result.shape) == 3 else "texts"
     line = (
-        f"{made} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
+        f"{size} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
         f"training {what}; {result.seconds.total:,.0f} s"
     )
     return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

@@ -157,8 +157,8 @@ class ImageSetsSettings:
         check_pixels(self.shape, self.mean, self.std)
         require(len(self.sets) >= 2, "sets", "expected at least two data sets")
         wanted = self.shape[0]
-        for name, one in self.sets.items():
-            channels = one.shape[0]
+        for name, image_task in self.sets.items():
+            channels = image_task.shape[0]
             require(channels == wanted, f"sets.{name}.shape", f"{channels} channels, but task.shape has {wanted}")
         check_missing(self.missing, self.sets)
 
@@ -180,8 +180,8 @@ def counted_distance(method: Config) -> Config:
 def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
-        own = f"method={settings.method.name}"
-        raise Misfit("partition=centralized", own, "a distance needs the data of two clients")
+        method = f"method={settings.method.name}"
+        raise Misfit("partition=centralized", method, "a distance needs the data of two clients")
 
 
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
@@ -31,23 +28,23 @@ def gains_table(request: TableRequest) -> Parts:
         ours, theirs = run.metric(metric, "ALL"), base.metric(metric, "ALL")
         return None if ours is None or theirs is None else 100 * (ours - theirs)
 
+    def best_teacher(run: Run) -> float | None:
+        """Return the best score of the frozen teachers of the run's student, on the student's test set."""
+        baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
+        scores = [float(of_model[metric]) for name, of_model in (baselines or {}).items() if name.startswith("teacher")]
+        if not scores:
+            return None
+        return max(scores) if METRICS[metric].better == "higher" else min(scores)
+
     gained = f"{title} less that of {reference} at the same seed"
-    columns: dict[ColumnGroup, Callable[[Run], float | None]] = {
+    columns = {
         ColumnGroup("gain", f"{gained}, in points", ("ALL",), 1, head="gain", signed=True): gain,
         ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
-            functools.partial(_best_teacher, metric=metric),
+            best_teacher,
     }  # fmt: skip
     nothing = f"No run of {reference or 'report.reference'} is requested, so gains cannot be shown."
-    return methods_by_data(request, ("ALL",), columns, [] if bases else [nothing])
-
-
-def _best_teacher(run: Run, metric: str) -> float | None:
-    """Return the best score of the frozen teachers of the run's student, on the student's test set."""
-    baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
-    values = [float(own[metric]) for name, own in (baselines or {}).items() if name.startswith("teacher")]
-    if not values:
-        return None
-    return max(values) if METRICS[metric].better == "higher" else min(values)
+    lines = [] if bases else [nothing]
+    return methods_by_data(request, ("ALL",), columns, lines)
 
 
 TABLE_KINDS.update(gains=TableKind(gains_table, computed_metrics, printed="methods"))

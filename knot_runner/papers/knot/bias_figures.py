@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.strict import by_key
 from knot_runner.report.figures.style import (
     GRAY,
     GRID_GRAY,
@@ -28,11 +27,9 @@ from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
-from knot_runner.results import ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 #: Measure of :func:`probe_moves` -> its axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
@@ -40,7 +37,7 @@ PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores t
 
 
 @figure_of
-def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
+def bias_figure(runs: list[StagesRun]) -> Drawing:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1).
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -50,19 +47,35 @@ def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
     first = runs[0]
     labels = runs[0].result.labels
     by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
-    shares = by_key(pair for run in by_seed.values() for pair in (run.result.bias or {}).items())
-    real = first.result.source != "embedded"
-    known = read_printed("knot/bias").shares.get(first.task, {}) if real else {}
-    made, grid = panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
+    shares: dict[str, list[list[float]]] = {}
+    for run in by_seed.values():
+        for teacher, bias in (run.result.bias or {}).items():
+            shares.setdefault(teacher, []).append(bias)
+    is_real = first.result.source != "embedded"
+    published = read_printed("knot/bias").shares.get(first.task, {}) if is_real else {}
+    width = 3.4 if len(shares) > 1 else 5.0
+    figure, grid = panels(len(shares), width, 2.6, sharey=True)
     lines = []
-    for axes, (name, rows) in zip(grid, shares.items(), strict=True):
-        _bars(axes, np.array(rows), labels, known.get(name))
-        axes.set_title(plain(name))
-        each = zip(labels.names, np.mean(rows, axis=0), strict=True)
-        lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
-    side_legend(made, grid)
+    heights = -np.arange(len(labels.names))  # the first label on top
+    for axes, (teacher, biases) in zip(grid, shares.items(), strict=True):
+        rows = np.array(biases)  # [seeds, C]
+        means = rows.mean(0)
+        axes.barh(heights, means, height=0.72, color=label_colors(labels), alpha=0.9)
+        if len(rows) > 1:
+            axes.plot(rows.T, heights, ls="", marker="o", ms=3, color="black", alpha=0.6)
+        if teacher in published:
+            axes.plot(
+                published[teacher], heights, ls="", clip_on=False, label="authors' code", marker="D", ms=7, mfc="none",
+                mec="black", mew=1.4,
+            )  # fmt: skip
+        axes.axvline(1 / len(heights), color=GRAY, ls="--", lw=1, label="uniform")
+        axes.set(xlim=(0, 1.02), xlabel="share of random texts", title=plain(teacher))
+        axes.set_yticks(heights, [label_text(text) for text in labels.names])
+        each = zip(labels.names, means, strict=True)
+        lines.append(f"{teacher}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
+    side_legend(figure, grid)
     note = f"Bars: mean over seeds {seed_list(runs)}; dots: each seed."
-    return Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
+    return Drawing(figure, "Share of random texts given each label, per teacher", [note], lines)
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
@@ -70,24 +83,8 @@ def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
-def _bars(axes: Axes, rows: np.ndarray, labels: ClassNames, published: list[float] | None) -> None:
-    """Draw ``rows`` [seeds, C]."""
-    places = -np.arange(len(labels.names))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=label_colors(labels), alpha=0.9)
-    if len(rows) > 1:
-        axes.plot(rows.T, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
-    if published:
-        axes.plot(
-            published, places, ls="", clip_on=False, label="authors' code", marker="D", ms=7, mfc="none", mec="black",
-            mew=1.4,
-        )  # fmt: skip
-    axes.axvline(1 / len(places), color=GRAY, ls="--", lw=1, label="uniform")
-    axes.set(xlim=(0, 1.02), xlabel="share of random texts")
-    axes.set_yticks(places, [label_text(text) for text in labels.names])
-
-
 @figure_of(reads=(PROBE,))
-def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
+def probe_figure(runs: list[StagesRun]) -> Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
@@ -96,25 +93,24 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
     models = list(moves["model"].unique())
     heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
     probes = list(moves.groupby("probe", sort=False))
-    made, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
+    figure, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
-            places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            marker = "os^vDP"[i % 6]
-            axes.plot(chosen[measure], places, ls="", ms=8, marker=marker, color=nth_color(i), label=plain(name))
+            shifted = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
+            look = {"ls": "", "ms": 8, "marker": "os^vDP"[i % 6], "color": nth_color(i)}
+            axes.plot(chosen[measure], shifted, label=plain(name), **look)
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=GRID_GRAY)
-        axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
-        axes.set_xlabel(text)
-    side_legend(made, grid)
+        axes.set(xlabel=text, axisbelow=True)
+    side_legend(figure, grid)
     lines = []
-    for m in moves.itertuples():
-        moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
-        lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
+    for row in moves.itertuples():
+        moved = f"total variation {row.total_variation:.3f}, shift of the expected label {row.shift:.3f}"
+        lines.append(f"{row.model}, {row.probe}: {moved}, label changed in {row.flips:.0%} of {row.pairs} pairs")
     numbers = csv_text([head.replace("_", " ") for head in moves], moves.itertuples(index=False), digits=6)
-    return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
+    return Drawing(figure, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
@@ -128,7 +124,7 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    pairs: list[tuple[Any, ...]] = []
+    pairs = []
     counted: dict[tuple[str, int], StagesRun] = {}
     for name, members in by_name(runs).items():
         for run in members:
@@ -138,12 +134,14 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
                 if model != "student" and counted.setdefault((model, run.seed), run) is not run:
                     continue
                 shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
-                of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])
-                for one, other in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
-                    shift = float(np.linalg.norm((one - other) @ points))
-                    pairs.append((*of, np.abs(one - other).sum() / 2, shift, float(one.argmax() != other.argmax())))
+                rank = {"student": 0, "before": 1}.get(model, 2)
+                for first, second in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
+                    moved = first - second
+                    shift = float(np.linalg.norm(moved @ points))
+                    flip = float(first.argmax() != second.argmax())
+                    pairs.append((rank, shown, entry["probe"], np.abs(moved).sum() / 2, shift, flip))
     frame = pd.DataFrame(pairs, columns=["rank", "model", "probe", "total_variation", "shift", "flips"])
-    frame["place"] = pd.factorize(frame["model"])[0]
-    groups = frame.groupby(["rank", "place", "model", "probe"], sort=False)
-    moves = groups.mean().assign(pairs=groups.size()).sort_index(level=["rank", "place"], kind="stable")
+    frame["order"] = pd.factorize(frame["model"])[0]
+    groups = frame.groupby(["rank", "order", "model", "probe"], sort=False)
+    moves = groups.mean().assign(pairs=groups.size()).sort_index(level=["rank", "order"], kind="stable")
     return moves.reset_index()[["model", "probe", "pairs", "total_variation", "shift", "flips"]]

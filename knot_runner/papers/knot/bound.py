@@ -23,17 +23,24 @@ from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.papers.knot import bound_terms as bound
 from knot_runner.papers.knot.bound_terms import (
     BOUND_FORMS,
+    DELTA,
     BoundTerms,
     affine_matrix,
+    bernstein,
     constant_best,
     dense_layers,
+    hoeffding,
+    label_diameter,
     last_layer_complexity,
     norm_complexity,
+    normalized_weights,
+    second_term,
+    third_term,
     transport_losses,
     undeclared,
+    vacuous,
 )
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distillation import STUDENT_MEASURES
@@ -62,7 +69,8 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     if result.data != task.source_digest:
         raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
     store = context.store
-    federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
+    bias = config.bias if needs_bias(config.weighting) else None
+    federation = make_federation(context, task, store, bias)
     *_, last = finished_rounds(context, federation, store)
     with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
@@ -82,15 +90,15 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
     where the loss cannot be bounded.
     """
-    config, store = context.method, executor.place.store
+    config, store = context.method, executor.resources.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
         raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
-    first, seen = first_rows(example_keys(store, request.train.examples), set())
-    fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
-    train = read_part((student, before), request, request.train, first, executor)
-    valid = read_part((student, before), request, request.valid, fresh, executor)
+    train_rows, seen = first_rows(example_keys(store, request.train.examples), set())
+    valid_rows, _ = first_rows(example_keys(store, request.valid.examples), seen)
+    train = read_part((student, before), request, request.train, train_rows, executor)
+    valid = read_part((student, before), request, request.valid, valid_rows, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
         raise UserError(f"{least} distinct texts are too few. Use at least {LEAST_TEXTS}", "bound")
@@ -100,24 +108,40 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     means = {name: float(values.mean()) for name, values in losses.items()}
     gap = means["valid"] - means["train"]
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
-    _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
+    _, constant = constant_best(train.q, normalized_weights(train.weights), points)
     complexities, refused = _complexities(student, request, train, config, executor)
-    problem = _Problem(len(points), bound.label_diameter(points), constant)
+    classes = len(points)
+    diameter = label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
+    rows = []
+
+    def add(form: str, function_class: str, terms: BoundTerms) -> None:
+        why = vacuous(terms.total, diameter, constant)
+        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": why})
+
+    for function_class, facts in complexities.items():
+        for form in BOUND_FORMS:
+            # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
+            # which the held-out mean estimates
+            first = means["valid" if form == "derived" else "train"]
+            second = second_term(form, classes, diameter, facts["value"])
+            third = third_term(form, classes, diameter, len(losses["train"]))
+            add(form, function_class, BoundTerms(first, second, third))
+    for bound in (hoeffding, bernstein):
+        add(bound.__name__, "held-out", bound(losses["valid"], diameter, checkpoints))
     return {
         "run_id": context.run_id,
-        "delta": bound.DELTA,
-        "classes": problem.classes,
-        "diameter": problem.diameter,
+        "delta": DELTA,
+        "classes": classes,
+        "diameter": diameter,
         "texts": {name: len(values) for name, values in losses.items()},
         "dropped": {name: part.dropped for name, part in parts.items()},
         "checkpoints": checkpoints,
         "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
         "complexity": complexities,
         "undeclared": refused,
-        "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
-        "notes": _notes(config, train, losses["train"], points, problem.diameter),
+        "rows": rows,
+        "notes": _notes(config, train, losses["train"], points, diameter),
     }
 
 
@@ -144,13 +168,16 @@ def read_part(
 
     ``models``: the student and its initial model.
     """
-    store, settings = executor.place.store, request.objective.settings
-    found = executor([model.predict("predictions", part.examples) for model in models])
-    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
-    tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
-    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
-    q, weights = made["targets"][rows].double(), made["weights"][rows]
-    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
+    store, settings = executor.resources.store, request.objective.settings
+    artifacts = executor([model.predict("predictions", part.examples) for model in models])
+    logits, start_logits = (artifact.tensors()["logits"] for artifact in artifacts)
+    temperature = settings["student_temperature"]
+    p = torch.softmax(logits[rows].double() / temperature, 1)
+    start = torch.softmax(start_logits[rows].double() / temperature, 1)
+    answers = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+    derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: start_logits))
+    q, weights = derived["targets"][rows].double(), derived["weights"][rows]
+    return StudentPart(p, start, q, weights, rows, len(logits) - len(rows))
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
@@ -173,45 +200,7 @@ def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
     """Return the loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
-    return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """``classes`` labels, at most ``diameter`` apart; ``constant``: the least loss of a constant prediction."""
-
-    classes: int
-    diameter: float
-    constant: float
-
-    def row(self, form: str, of: str, terms: BoundTerms) -> Facts:
-        """Return one row of the record."""
-        why = bound.vacuous(terms.total, self.diameter, self.constant)
-        return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
-
-
-def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
-    """Return every form of the bound for the function class ``of``.
-
-    The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
-    ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
-    """
-    rows = []
-    for form in BOUND_FORMS:
-        first = float(losses["valid" if form == "derived" else "train"].mean())
-        second = bound.second_term(form, problem.classes, problem.diameter, complexity)
-        third = bound.third_term(form, problem.classes, problem.diameter, len(losses["train"]))
-        rows.append(problem.row(form, of, BoundTerms(first, second, third)))
-    return rows
-
-
-def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
-    """Return the bounds on held-out losses, which need no function class."""
-    found = valid, problem.diameter, checkpoints
-    return [
-        problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
-        problem.row("bernstein", "held-out", bound.bernstein(*found)),
-    ]
+    return transport_losses(p, part.q, normalized_weights(part.weights), points).numpy()
 
 
 def _complexities(
@@ -221,23 +210,23 @@ def _complexities(
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
-    refused, found = undeclared(request.network), {}
-    store, examples, head = executor.place.store, request.train.examples, student.network.head
+    refused, complexities = undeclared(request.network), {}
+    store, examples, head = executor.resources.store, request.train.examples, student.network.head
     weights = store.get(*student.weights).tensors()
     if "last_layer" not in refused:
         (predicted,) = executor([student.predict("features", examples, "features")])
         features = predicted.tensors()["features"][train.rows].double()
         features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
         layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
-        found["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
+        complexities["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
     if "norms" not in refused:
         tensors = store.get(*examples).tensors()
         inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
-        found["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
-    divided = {}
-    for of, facts in found.items():
-        divided[of] = {name: value / config.student_temperature for name, value in facts.items()}
-    return divided, refused
+        complexities["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
+    for facts in complexities.values():
+        for name in facts:
+            facts[name] /= config.student_temperature
+    return complexities, refused
 
 
 def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
@@ -253,7 +242,7 @@ def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: 
     loss, some = config.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
         costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
-        trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
+        trained = float((costs * normalized_weights(train.weights[some])).sum(1).mean())
         notes.append(
             f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
             f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from rich.console import Group
 
 from knot_runner.records import BOUND_FILE
@@ -46,31 +45,31 @@ GAP_NOTE = (
 
 
 @figure_of
-def bound_figure(runs: list[Run], command: str) -> Drawing:
+def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts.
 
     It has intervals over seeds, and stands beside what each bound allows; the slope of log gap on log N is reported,
     which the theorem has at -1/2.
     """
-    found = gap_series(runs)
-    bands = {(name,): band(list(one.values())) for name, one in found.items()}
-    made, (axes,) = panels(1, 8.6, 5.0)
-    for i, ((name,), one) in enumerate(bands.items()):
+    series = gap_series(runs)
+    bands = {(name,): band(by_seed.values()) for name, by_seed in series.items()}
+    figure, (axes,) = panels(1, 8.6, 5.0)
+    for i, ((name,), curve) in enumerate(bands.items()):
         look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
         if name in GAPS:
-            look = {"marker": "o", "lw": 2.2, "yerr": one.high - one.mean}
-        axes.errorbar(one.places, one.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
+            look = {"marker": "o", "lw": 2.2, "yerr": curve.high - curve.mean}
+        axes.errorbar(curve.places, curve.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
     axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     log_scale(axes, "xy", powers_from=100.0)
     sizes = bands["gap",].places
     axes.set_xticks(sizes, list(map(str, sizes)))
-    side_legend(made, [axes], loc="outside right center")
-    lines = [slope_line(name, found[name]) for name in GAPS]
+    side_legend(figure, [axes], loc="outside right center")
+    lines = [slope_line(name, series[name]) for name in GAPS]
     title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
     notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
-    return Drawing(made, title, notes, lines, band_numbers(("series", "texts"), bands))
+    return Drawing(figure, title, notes, lines, band_numbers(("series", "texts"), bands))
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
@@ -78,18 +77,18 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
 
     Raises :class:`UserError` for runs without a bound, and for a damaged record.
     """
-    found: dict[str, GapSeries] = {}
+    series: dict[str, GapSeries] = {}
     for run in runs:
         record = _record(run)
         texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
         values = {name: float(record["loss"][key]) for name, key in GAPS.items()}
         for row in record["rows"]:
             form = FORM_NAMES[row["form"]][0]
-            of = row["class"].replace("held-out", "held out")
-            values[f"{form}, {of}"] = float(row["second"] + row["third"])
+            function_class = row["class"].replace("held-out", "held out")
+            values[f"{form}, {function_class}"] = float(row["second"] + row["third"])
         for name, value in values.items():
-            found.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
-    return found
+            series.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
+    return series
 
 
 def slope_of(gap: GapSeries) -> Estimate | None:
@@ -97,27 +96,29 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 
     Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
     """
-    sizes = sorted(set.intersection(*(set(one) for one in gap.values())))
-    rows = np.array([[one[texts] for texts in sizes] for one in gap.values()])
+    import pandas as pd
+
+    by_size = pd.DataFrame(gap).dropna().sort_index()  # [sizes of all seeds, seeds]
+    rows = by_size.to_numpy().T
     rows = rows[(rows > 0).all(1)]
-    if len(sizes) < 2 or not len(rows):
+    if len(by_size) < 2 or not len(rows):
         return None
-    return mean_estimate(log_log_slopes(sizes, rows))
+    return mean_estimate(log_log_slopes(list(by_size.index), rows))
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
     """Return the fitted slope of the series ``name`` in words."""
-    found = slope_of(gap)
+    slope = slope_of(gap)
     seeds = len(gap)
     head = f"slope of log {name} on log N"
-    if found is None:
+    if slope is None:
         return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
-    low, high = found.band
-    interval = f" [{low:+.3f}, {high:+.3f}]" if found.half is not None else ""
-    slope = f"{head}: {found.mean:+.3f}{interval} over {found.n} seeds; the bounds have {SLOPE:+g}"
-    if found.n < seeds:
-        slope += f"; {seeds - found.n} of {seeds} seeds left out, with a gap of 0 or less"
-    return slope
+    low, high = slope.band
+    interval = f" [{low:+.3f}, {high:+.3f}]" if slope.half is not None else ""
+    line = f"{head}: {slope.mean:+.3f}{interval} over {slope.n} seeds; the bounds have {SLOPE:+g}"
+    if slope.n < seeds:
+        line += f"; {seeds - slope.n} of {seeds} seeds left out, with a gap of 0 or less"
+    return line
 
 
 def _record(run: Run) -> Facts:
@@ -171,6 +172,9 @@ def bound_lines(record: Facts) -> list[str]:
     loss = record["loss"]
     texts = record["texts"]
     dropped = record["dropped"]
+    headings = dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])
+    complexity = record["complexity"]
+    classes = [name for name in CLASS_NOTES if name in complexity]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
         f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "
@@ -180,9 +184,8 @@ def bound_lines(record: Facts) -> list[str]:
         "training texts, too, among them).",
         f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
-        *(f"{head}: {about}." for head, about in dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])),
-        *(f"{note} {_complexity_text(record['complexity'][name])}" for name, note in CLASS_NOTES.items()
-          if name in record["complexity"]),
+        *(f"{head}: {about}." for head, about in headings),
+        *(f"{CLASS_NOTES[name]} {_complexity_text(complexity[name])}" for name in classes),
         *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
         *(f"{note}." for note in record["notes"]),
     ]  # fmt: skip

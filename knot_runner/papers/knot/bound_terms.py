@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ from knot_runner.transport.loss import exact_transport
 from knot_runner.util.errors import UserError
 
 Form = Literal["printed", "derived", "sharp", "sharp_empirical"]
-BOUND_FORMS: tuple[Form, ...] = ("printed", "derived", "sharp", "sharp_empirical")
+BOUND_FORMS: tuple[Form, ...] = get_args(Form)
 #: The probability with which a bound may fail.
 DELTA = 0.05
 
@@ -245,18 +245,20 @@ def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
 
 def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor, Tensor]]:
     """Return (weight, bias) of a multi-layer perceptron's hidden layers in order, and of its ``head``."""
-    names = [f"layers.{i}." for i in range(sum(name.startswith("layers.") for name in weights) // 2)]
-    return [(weights[f"{name}weight"], weights[f"{name}bias"]) for name in [*names, head]]
+    hidden = [name for name in weights if name.startswith("layers.") and name.endswith(".weight")]
+    names = [*(f"layers.{i}." for i in range(len(hidden))), head]
+    return [(weights[f"{name}weight"], weights[f"{name}bias"]) for name in names]
 
 
 def undeclared(network: Network) -> dict[str, str]:
     """Return complexity -> why it is not defined for a student of this ``network``; others are defined."""
     spec = network.spec
+    why = ""
     if isinstance(spec, CustomSettings):
         why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"
-        return {"last_layer": why, "norms": why}
-    if getattr(spec, "output", None) == "softmax":
+    elif getattr(spec, "output", None) == "softmax":
         why = f"model {spec.name} ends in a softmax, so its output is not a linear function of its last features"
+    if why:
         return {"last_layer": why, "norms": why}
     if not isinstance(spec, MlpSettings):
         layers = "attention and LayerNorm" if network.reads_texts else "convolutions"

@@ -49,7 +49,7 @@ STEP = 0.1
 
 
 @figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
-def expected_label(runs: list[StagesRun], command: str) -> Drawing:
+def expected_label(runs: list[StagesRun]) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -59,35 +59,38 @@ def expected_label(runs: list[StagesRun], command: str) -> Drawing:
     points = np.asarray(labels.coordinates, dtype=float)
     on_line = points.shape[1] == 1
     groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
-    made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
-    what = "expected label" if on_line else "distance"
+    figure, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
+    texts = [label_text(name, "\n") for name in labels.names]
+    axes.set_xticks(range(len(points)), texts)
+    if on_line:
+        quantity, ylabel, kind, truths = "expected label", "expected label", "Expected label", points[:, 0]
+        axes.set_yticks(truths, texts)
+    else:
+        quantity, ylabel, truths = "distance", "distance of expected label from truth", np.zeros(len(points))
+        kind = "Distance of the expected label from the truth"
+    axes.set(xlabel="true label", ylabel=ylabel)
     width = 0.8 / len(groups)
     shown = {}
     lines = []
     for i, (name, values) in enumerate(groups.items()):
-        places = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
-        look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
+        positions = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
+        look = {"positions": positions, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
         boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
         shown[name] = boxes["boxes"][0]
-        for label, own in values.items():
-            low, middle, high = np.percentile(own, (25, 50, 75))
-            spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {own.mean():.3f}"
-            lines.append(f"{name}, {labels.names[label]}: {what} {spread}")
-    for label, place in enumerate(points[:, 0] if on_line else np.zeros(len(points))):
-        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GRAY, lw=1.3, zorder=0)
-    texts = [label_text(name, "\n") for name in labels.names]
-    axes.set_xticks(range(len(points)), texts)
-    axes.set(xlabel="true label", ylabel="expected label" if on_line else "distance of expected label from truth")
+        for label, of_label in values.items():
+            low, middle, high = np.percentile(of_label, (25, 50, 75))
+            spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {of_label.mean():.3f}"
+            lines.append(f"{name}, {labels.names[label]}: {quantity} {spread}")
+    for label, truth in enumerate(truths):
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [truth, truth], ls="--", color=GRAY, lw=1.3, zorder=0)
     if on_line:
-        axes.set_yticks(points[:, 0], texts)
         axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
     else:
         axes.set_ylim(bottom=-0.03)
-    side_legend(made, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
-    sets = sorted({name for run in runs for name in run.result.metrics.get("sd", {})} - {"ALL"})
+    side_legend(figure, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
+    sets = sorted(set().union(*(run.result.metrics.get("sd", {}) for run in runs)) - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
-    kind = "Expected label" if on_line else "Distance of the expected label from the truth"
-    return Drawing(made, f"{kind} by true label", [note], lines)
+    return Drawing(figure, f"{kind} by true label", [note], lines)
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
@@ -98,12 +101,14 @@ def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray
         for name, (shares, labels) in predictions(run).items():
             if not name.startswith("before/"):
                 expected = shares.astype(float) @ points
-                distance = np.linalg.norm(expected - points[labels], axis=1)
-                values.append(expected[:, 0] if points.shape[1] == 1 else distance)
+                drawn = expected[:, 0]
+                if points.shape[1] > 1:
+                    drawn = np.linalg.norm(expected - points[labels], axis=1)
+                values.append(drawn)
                 truths.append(labels)
     pooled = np.concatenate(values)
-    of = np.concatenate(truths)
-    return {int(label): pooled[of == label] for label in np.unique(of)}
+    truth = np.concatenate(truths)
+    return {int(label): pooled[truth == label] for label in np.unique(truth)}
 
 
 def face(share: np.ndarray) -> list[int]:
@@ -121,7 +126,7 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
 
 
 @figure_of
-def confidence(runs: list[StagesRun], command: str) -> Drawing:
+def confidence(runs: list[StagesRun]) -> Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
@@ -129,28 +134,29 @@ def confidence(runs: list[StagesRun], command: str) -> Drawing:
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
-    shares = {k: np.array(v) for k, v in (run.result.bias or {}).items()}
-    corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
-    top = max(map(np.max, corners.values()))
-    made, grid = panels(len(shares), 3.6, 3.5)
+    biases = run.result.bias or {}
+    shares = np.array(list(biases.values()))  # [K, C]
+    corners = np.linalg.norm(np.eye(len(names)) - shares[:, None], axis=2)  # confidence [K, C] in sure predictions
+    top = corners.max()
+    figure, grid = panels(len(shares), 3.6, 3.5)
     lines = []
-    for axes, (name, share) in zip(grid, shares.items(), strict=True):
-        chosen = face(share)
-        at_corners = corners[name]  # confidence [C] of predictions that are sure of a label
+    for axes, name, share, at_corners in zip(grid, biases, shares, corners, strict=True):
         each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
         greatest = names[at_corners.argmax()]
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
-        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
+        image = _triangle(axes, share, names, top)
         axes.set_title(plain(name), pad=8)
-    made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
+    figure.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
     note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
-    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
+    return Drawing(figure, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
 
 
-def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
+    chosen = face(share)
+    left, right, above = (label_text(names[label]) for label in chosen)
     mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
     high = mesh.y / CORNERS[2, 1]
     shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
@@ -164,12 +170,10 @@ def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str]
     end = start + 0.9 * (CORNERS[share[chosen].argmin()] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
     axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
-    below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
-    for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
-        axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")
-    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, names[2], ha="center", va="bottom")
-    axes.set_aspect("equal")
-    axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
+    for (x, y), text, side in zip(CORNERS, (left, right), ("left", "right"), strict=False):
+        axes.text(x, y - 0.06, text.replace(" ", "\n"), ha=side, va="top")  # in one line the two would meet
+    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, above, ha="center", va="bottom")
+    axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")
     return image
 
@@ -200,38 +204,34 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 
 @figure_of(reads=(VECTORS,), needs="labels.coordinates")
-def vector_figure(runs: list[StagesRun], command: str) -> Drawing:
+def vector_figure(runs: list[StagesRun]) -> Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
     Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
     seeded.
     """
+    from sklearn.manifold import TSNE
+
     groups = by_name(runs)
     labels = runs[0].result.labels
     colors = label_colors(labels)
-    made, grid = panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
+    width, height = (3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)
+    figure, grid = panels(len(groups), width, height)
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
         stored = [arrays(run, VECTORS) for run in sorted(members, key=lambda run: run.seed)]
-        _scatter_labels(axes, stored[0]["vectors"], stored[0]["labels"], colors)
-        shares, chances = zip(*(purity(one["vectors"], one["labels"]) for one in stored), strict=True)
+        drawn = stored[0]
+        order = np.random.default_rng(0).permutation(len(drawn["vectors"]))[:_MAX_POINTS]  # no label covers the others
+        points = drawn["vectors"][order].astype(np.float64)
+        perplexity = min(30.0, (len(points) - 1) / 3)
+        x, y = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points).T
+        axes.scatter(x, y, s=9, c=[colors[label] for label in drawn["labels"][order]], alpha=0.8, linewidths=0)
+        axes.spines[:].set(visible=True, color=GRAY)
+        shares, chances = zip(*(purity(seed["vectors"], seed["labels"]) for seed in stored), strict=True)
         text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
-        axes.set(title=name, xlabel=text)
+        axes.set(title=name, xlabel=text, xticks=[], yticks=[], box_aspect=1)
         lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")
     for color, text in zip(colors, labels.names, strict=True):
         grid[0].scatter([], [], s=40, color=color, label=label_text(text))
-    side_legend(made, grid, title="true label")
-    return Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
-
-
-def _scatter_labels(axes: Axes, points: np.ndarray, labels: np.ndarray, colors: list[Any]) -> None:
-    from sklearn.manifold import TSNE
-
-    order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
-    points = points[order]
-    labels = labels[order]
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
-    axes.scatter(flat[:, 0], flat[:, 1], s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
-    axes.set(xticks=[], yticks=[], box_aspect=1)
-    axes.spines[:].set(visible=True, color=GRAY)
+    side_legend(figure, grid, title="true label")
+    return Drawing(figure, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)

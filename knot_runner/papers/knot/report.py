@@ -32,19 +32,21 @@ LOCAL_GROUPS = (
 def local_models(request: TableRequest) -> Parts:
     """Return a row per task and data set: number of texts per split, and the score of its local model."""
     known = request.printed.datasets if request.printed else {}
-    found = run_rows(request.runs)
-    place = ranks([*known, *found["task"]])
+    frame = run_rows(request.runs)
+    rank = ranks([*known, *frame["task"]])
     rows = []
-    for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
-        there = finished(members["run"])
+    for task, members in sorted(frame.groupby("task", sort=False), key=lambda pair: rank[pair[0]]):
         printed = known.get(task, {})
-        for name in dict.fromkeys([*printed, *(name for run in there for name in run.result.datasets)]):
+        names = list(printed)
+        for run in finished(members["run"]):
+            names += run.result.datasets
+        for name in dict.fromkeys(names):
             facts = printed.get(name, {})
             score = facts.get("metric", request.metrics[0])
             sizes = [_cell(members, f"datasets.{name}.{part}", facts.get(part)) for part in SIZES]
             scored = _cell(members, f"teachers.{name}.{score}", facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
+    lines = absences(frame, frame["task"]) + sources(request.runs) + cited(request.printed)
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 

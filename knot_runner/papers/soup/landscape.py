@@ -7,7 +7,7 @@ point (x, y) is the model theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +47,7 @@ class Plane:
             second = second * (first.norm() / second.norm())
         return Plane(start, first, second)
 
-    def place(self, theta: Tensor) -> tuple[float, float, float]:
+    def coordinates(self, theta: Tensor) -> tuple[float, float, float]:
         """Return (x, y, distance from the plane) of a model [P], in lengths of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
@@ -113,23 +113,26 @@ def finish(
         start = federation.start(client)
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[config.between[number]])
-        places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
+        places = torch.tensor([plane.coordinates(theta) for theta in path], dtype=torch.float64)
         axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
         points = [(x, y) for y in axes[1] for x in axes[0]]
-        surface = _surface(plane, points, start, client, losses).view(config.grid, config.grid, 2)
-        segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
-        found = {
+        dtype = start.weights.dtype
+        on_grid = (plane.at(x, y, dtype) for x, y in points)  # built as they are read
+        surface = _losses_of(start, client, on_grid, losses).view(config.grid, config.grid, 2)
+        on_segment = (plane.at(alpha, 0.0, dtype) for alpha in SEGMENT)
+        segment = _losses_of(start, client, on_segment, losses)
+        measured = {
             "x": torch.tensor(axes[0]),
             "y": torch.tensor(axes[1]),
             "loss": surface,
             "path": places,
             "segment": segment,
-            "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
+            "path_loss": _losses_of(start, client, path, losses),
         }
-        arrays |= {f"landscape/{client}/{name}": value for name, value in found.items()}
-        own, others = (barrier(column) for column in segment.unbind(1))
-        facts.append({"client": client, "barrier": own, "barrier_others": others})
-    return arrays, {"landscape": facts, "barrier": max(one["barrier"] for one in facts)}
+        arrays |= {f"landscape/{client}/{name}": value for name, value in measured.items()}
+        on_own, on_others = segment.unbind(1)
+        facts.append({"client": client, "barrier": barrier(on_own), "barrier_others": barrier(on_others)})
+    return arrays, {"landscape": facts, "barrier": max(fact["barrier"] for fact in facts)}
 
 
 def barrier(losses: Tensor) -> float:
@@ -149,17 +152,12 @@ def _axis(values: Tensor, count: int, margin: float) -> list[float]:
     return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
 
 
-def _surface(
-    plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
-) -> Tensor:
-    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
-    models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
-    return _of_models(client, models, losses)
+def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:
+    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights.
 
-
-def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
-    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights."""
-    table = losses(client, models)
+    ``models`` [P] have the running statistics of ``start``.
+    """
+    table = losses(client, (ClientModel(theta, start.buffers) for theta in models))
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)
 

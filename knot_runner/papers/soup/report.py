@@ -7,8 +7,6 @@ update helps whom.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,9 +33,6 @@ from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, with equal weights; means "
@@ -46,13 +41,13 @@ ID_OOD_NOTE = (
 
 
 @figure_of
-def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
+def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds.
 
     The ends of the lines come back as lines of text; every point of every seed goes into a CSV.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
-    made, (axes,) = panels(1, 8.2, 5.0)
+    figure, (axes,) = panels(1, 8.2, 5.0)
     lines = []
     numbers = []
     starts = []
@@ -71,11 +66,11 @@ def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
     axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
-    side_legend(made, [axes], loc="outside right center")
+    side_legend(figure, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
     title = f"{runs[0].task}: clients' own models in and out of distribution"
     notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
-    return Drawing(made, title, notes, lines, csv_text(heads, numbers, digits=6))
+    return Drawing(figure, title, notes, lines, csv_text(heads, numbers, digits=6))
 
 
 def _personalization(run: FederatedRun) -> PersonalizationFacts:
@@ -98,7 +93,7 @@ LANDSCAPE_NOTE = (
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
+def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client.
 
     The loss is on its own test examples, and on the others', with equal weights. The first run that has landscapes is
@@ -107,34 +102,33 @@ def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
     facts = _personalization(run).landscape or []
-    made, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
+    figure, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
-    for row, one in enumerate(facts):
-        own = {name: stored[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
+    for row, landscape in enumerate(facts):
+        client = landscape.client
+        names = ("x", "y", "loss", "path", "segment")
+        x, y, losses, path, segment = (stored[f"landscape/{client}/{name}"] for name in names)
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
-            made.colorbar(_draw_surface(axes, own, own["loss"][:, :, part]), ax=axes)
-            axes.set(title=f"client {one.client}: loss on {what}", xlabel="x", ylabel="y")
-        (first, first_others), (last, last_others) = own["segment"][[0, -1]]
+            loss = losses[:, :, part]
+            top = float(np.quantile(loss, 0.95))  # the corners would take all levels
+            levels = np.linspace(float(loss.min()), top, 18)
+            surface = axes.contourf(x, y, loss, levels=levels, cmap="viridis_r", extend="max")
+            axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
+            axes.plot(path[:, 0], path[:, 1], marker="o", ms=3, lw=1.2, color="black")  # not the distance off the plane
+            axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
+            i, j = np.unravel_index(loss.argmin(), loss.shape)
+            axes.plot(x[j], y[i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
+            figure.colorbar(surface, ax=axes)
+            axes.set(title=f"client {client}: loss on {what}", xlabel="x", ylabel="y")
+        (first, first_others), (last, last_others) = segment[[0, -1]]
         lines.append(
-            f"client {one.client}: loss on its own {first:.3f} -> {last:.3f}, on the others' {first_others:.3f} -> "
-            f"{last_others:.3f}; above the line between the ends by at most {one.barrier:+.3f}, "
-            f"{one.barrier_others:+.3f}"
+            f"client {client}: loss on its own {first:.3f} -> {last:.3f}, on the others' {first_others:.3f} -> "
+            f"{last_others:.3f}; above the line between the ends by at most {landscape.barrier:+.3f}, "
+            f"{landscape.barrier_others:+.3f}"
         )
     title = f"{run.task}: landscapes of two clients' fine-tuning, seed {run.seed}"
-    return Drawing(made, title, [LANDSCAPE_NOTE], lines)
-
-
-def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -> Any:
-    top = float(np.quantile(loss, 0.95))  # the corners would take all levels
-    levels = np.linspace(float(loss.min()), top, 18)
-    shown = axes.contourf(own["x"], own["y"], loss, levels=levels, cmap="viridis_r", extend="max")
-    axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
-    axes.plot(*own["path"].T, marker="o", ms=3, lw=1.2, color="black")
-    axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
-    i, j = np.unravel_index(loss.argmin(), loss.shape)
-    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
-    return shown
+    return Drawing(figure, title, [LANDSCAPE_NOTE], lines)
 
 
 #: Key of the facts on a transfer matrix -> what it is the mean of.
@@ -143,7 +137,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
+def transfer_figure(runs: list[FederatedRun]) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix.
@@ -151,11 +145,11 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
     )
-    found = by_name(having)
-    made, grid = panels(len(found), 3.9, 3.7)
+    groups_of_runs = by_name(having)
+    figure, grid = panels(len(groups_of_runs), 3.9, 3.7)
     lines = []
     rows = []
-    for axes, (title, seeds) in zip(grid, found.items(), strict=True):
+    for axes, (title, seeds) in zip(grid, groups_of_runs.items(), strict=True):
         first = min(seeds, key=lambda run: run.seed)
         stored = arrays(first, CLIENTS_FILE)
         matrix = stored["lambda"]
@@ -172,7 +166,7 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
         lines.append(f"{title}: {', '.join(means)}")
         rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = csv_text(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
-    return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
+    return Drawing(figure, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
 # ------------------------------------------------------------------------------------------------- table of trade-offs

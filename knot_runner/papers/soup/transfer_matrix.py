@@ -48,7 +48,8 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
     """Return lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
     if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
-    return torch.full((clients, clients), 1 / clients if config.start == "mean" else 0.0, dtype=torch.float64)
+    weight = 1 / clients if config.start == "mean" else 0.0
+    return torch.full((clients, clients), weight, dtype=torch.float64)
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
@@ -58,8 +59,8 @@ def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor
     units, too.
     """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
-    found = matrix - config.matrix_lr * (gradient / scale + pull)
-    return found if config.signed else found.clamp(min=0)
+    stepped = matrix - config.matrix_lr * (gradient / scale + pull)
+    return stepped if config.signed else stepped.clamp(min=0)
 
 
 def gradient_request(
@@ -139,22 +140,22 @@ def _fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     if round == 0:
-        models = stacked_models([one.model for one in trained])
+        models = stacked_models([result.model for result in trained])
         start = start_matrix(config, len(trained))
         # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
         return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
     pairs = list(zip(requests, trained, strict=True))
-    learned = [(request, found) for request, found in pairs if request.recipe.lr]
-    stopping = [found.loss for request, found in pairs if not request.recipe.lr]
+    learned = [(request, result) for request, result in pairs if request.recipe.lr]
+    stopping = [result.loss for request, result in pairs if not request.recipe.lr]
     row: RoundRow = {}
     if stopping:
         row["stop_loss"] = loss = sum(stopping) / len(stopping)
         if loss < float(state["kept/loss"]):
             state = {**state, **_kept(state["lambda"], round - 1, loss)}
     if learned:
-        row["valid_loss"] = sum(found.loss for _, found in learned) / len(learned)
+        row["valid_loss"] = sum(result.loss for _, result in learned) / len(learned)
         gradient = matrix_gradient(federation, state, learned)
         stepped = matrix_step(config, state["lambda"], gradient, float(state["scale"]))
         state = {**state, "lambda": stepped}
@@ -173,17 +174,17 @@ def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
 
 
 def matrix_gradient(
-    federation: PersonalFederation, state: FederatedState, found: list[tuple[LocalTraining, Trained]]
+    federation: PersonalFederation, state: FederatedState, learned: list[tuple[LocalTraining, Trained]]
 ) -> Tensor:
     """Return dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K].
 
     It is computed from gradient requests and their results; rows of clients without any are 0.
     """
-    moved = [(request.start.weights, one.weights) for request, one in found]
-    rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
+    moved = [(request.start.weights, result.weights) for request, result in learned]
+    rates = torch.tensor([request.recipe.lr for request, _ in learned], dtype=torch.float64)
     products = _updates(federation, state).products(moved)
     gradient = torch.zeros_like(state["lambda"])
-    gradient[torch.tensor([request.client for request, _ in found])] = products / rates[:, None]
+    gradient[torch.tensor([request.client for request, _ in learned])] = products / rates[:, None]
     return gradient
 
 

@@ -133,13 +133,13 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
     """Return the local files of vocabulary and weights named in ``model``, to be recorded with the task's."""
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
-        place = local_path(model.vocab, data_root)
-        folder = place if place.is_dir() else place.parent
-        used = place.is_dir() or place.name == "vocab.txt"
-        paths += [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()] if used else [place]
+        source = local_path(model.vocab, data_root)
+        folder = source if source.is_dir() else source.parent
+        used = source.is_dir() or source.name == "vocab.txt"
+        paths += [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()] if used else [source]
     if model.weights not in ("scratch", "hub"):
-        place = local_path(model.weights, data_root)
-        paths += [place / "config.json", *weight_files(place)]
+        source = local_path(model.weights, data_root)
+        paths += [source / "config.json", *weight_files(source)]
     data = DataFolder(data_root or Path(), {})
     for path in paths:
         data.check(path)

@@ -114,14 +114,14 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
     requests = [model.predict("predictions", test) for test in tests]
     predictions = []
     for test, artifact in zip(tests, executor(requests), strict=True):
-        labels = executor.place.store.get(*test).tensors()["labels"]
+        labels = executor.resources.store.get(*test).tensors()["labels"]
         predictions.append((probabilities_of(artifact), labels.numpy()))
     return predictions
 
 
 def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
     """Write the inputs of the student's last layer for some of the global model's test examples (App. C)."""
-    store: Store = executor.place.store
+    store: Store = executor.resources.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
     artifact = executor([student.predict("features", some, "features")])[0]
     arrays = {"vectors": artifact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
@@ -163,7 +163,7 @@ def write_probe(
     )
     key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": words_task.max_length})
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
-    tokens = save_texts(examples, tokenizer, key, executor.place.store)
+    tokens = save_texts(examples, tokenizer, key, executor.resources.store)
     student, before, teachers = trained_models(federation, state)
     models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
     artifacts = executor([model.predict("probe", tokens) for model in models])

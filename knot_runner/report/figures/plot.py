@@ -111,7 +111,7 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
     """Return the figure of a preset that ``request`` describes."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
-    def figure(runs: list[Run], command: str) -> Drawing:
+    def figure(runs: list[Run]) -> Drawing:
         """Means over runs and their 95% intervals, by round, cost, setting or another measure."""
         return draw_runs(run_set(Path(), runs), request)[0]
 

@@ -66,7 +66,7 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Make ``function(runs, command)``, which draws finished runs, a figure.
+    """Make ``function(runs)``, which draws finished runs, a figure.
 
     The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
 
@@ -94,7 +94,7 @@ def figure_of(
         if embedded(runs):
             status.append(f"{embedded(runs)}.")
         with figure_settings():
-            drawing = function(runs, command)
+            drawing = function(runs)
             if not isinstance(drawing, Drawing):
                 raise UserError(f"figure {function.__name__} returned {type(drawing).__name__} instead of a Drawing")
             save(drawing, path, [*notes, *status])
@@ -223,12 +223,6 @@ def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: An
         axes.fill_between(one.places, one.low, one.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
-
-
-def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
-    """Draw :func:`draw_band` for each of ``bands``, in its own of ``looks``."""
-    for name, one in bands.items():
-        draw_band(axes, one, **looks[name], **more)
 
 
 def limit_to_shares(axes: Axes, top: float) -> None:

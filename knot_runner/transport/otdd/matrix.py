@@ -138,9 +138,9 @@ def _computed(
     entries = _plan_entries(max(map(len, rows)), sum(map(len, tiles)), options)
     with OtddPool(rows, min(workers, len(tiles)) if entries > PARALLEL_FROM else 1) as pool:
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
-        tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
+        tables, openings = zip(*(prepared[number] for number in range(len(sets))), strict=True)
         if options.solver == "exact":
-            work, tasks = _exact, ((pairs, {one: tables[one] for one in np.unique(pairs)}) for pairs in tiles)
+            work, tasks = _exact, ((pairs, {number: tables[number] for number in np.unique(pairs)}) for pairs in tiles)
         else:
             work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
@@ -171,13 +171,13 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Return class statistics of a set (its place, its labels [n]), and its first iteration if federated."""
-    place, labels = task
+    """Return class statistics of a set (its number, its labels [n]), and its first iteration if federated."""
+    number, labels = task
     with np.errstate(over="ignore"):
-        _check_finite(np.vdot(rows[place], rows[place]))
-    features = rows[place][:, : -len(np.unique(labels))]
+        _check_finite(np.vdot(rows[number], rows[number]))
+    features = rows[number][:, : -len(np.unique(labels))]
     table = class_table(LabeledSamples(features, labels), options.covariance, options.part)
-    return table, None if options.solver == "exact" else first_iteration(rows[place], about_mean(table), options, seed)
+    return table, None if options.solver == "exact" else first_iteration(rows[number], about_mean(table), options, seed)
 
 
 def _tasks(
@@ -200,7 +200,7 @@ def _tasks(
     for listed in tiles:
         pairs = np.array(listed)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in listed])
-        known = {place: openings[place] for place in np.unique(pairs)}
+        known = {number: openings[number] for number in np.unique(pairs)}
         gram = labels.of_pairs(pairs).astype(options.precision)
         yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
@@ -208,7 +208,7 @@ def _tasks(
 def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
     """Return exact squared distances [m] of m pairs, given the class tables of their sets."""
     pairs, tables = tile
-    points = {place: rows[place][:, : -len(table.labels)] for place, table in tables.items()}
+    points = {number: rows[number][:, : -len(table.labels)] for number, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
         return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
 

@@ -97,8 +97,8 @@ def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray
 def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
     """Return optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
     plans = np.empty_like(scores)
-    for place, (at, side) in enumerate(problem.parts(client)):
-        problem.heights[at, side] = best_plan(scores[place], problem.heights[at, side], plans[place])
+    for index, (at, side) in enumerate(problem.parts(client)):
+        problem.heights[at, side] = best_plan(scores[index], problem.heights[at, side], plans[index])
     return plans
 
 

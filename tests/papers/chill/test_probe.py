@@ -22,7 +22,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network
 from knot_runner.papers.chill import probe as probe
-from knot_runner.papers.chill.probe_figures import pool_probes
+from knot_runner.papers.chill.probe_figures import read_probes
 from knot_runner.papers.chill.settings import ProbeSettings
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import refuse_changes
@@ -70,10 +70,10 @@ def run(config=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
-    watch = lambda *event: watched.append(event)  # noqa: E731
-    work = config, run_settings, data, data, network, torch.device("cpu"), watch, said.append
+    progress = lambda *event: watched.append(event)  # noqa: E731
+    context = SimpleNamespace(method=config, settings=run_settings, progress=progress, note=said.append)
     state, number = {"temperatures": torch.tensor(config.temperatures, dtype=torch.float64)}, 0
-    while (part := probe.probe_part(number, state, *work)) is not None:
+    while (part := probe.probe_part(number, state, context, network, data, torch.device("cpu"))) is not None:
         state, number = state | part, number + 1
     return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
 
@@ -292,4 +292,4 @@ def test_probe_settings_out_of_range_are_refused(key, value):
 
 
 def test_reader_refuses_file_with_wrong_checksum(factory):
-    refuse_changes(factory.made(), "probe.safetensors", lambda run: pool_probes([run]))
+    refuse_changes(factory.made(), "probe.safetensors", lambda run: read_probes([run]))

@@ -89,13 +89,9 @@ def test_rounds_that_were_not_measured_are_reported(federated):
 
 
 def test_rate_controls_are_rows_below_their_temperature(federated):
+    label = "method.temperature={}, method.lr_control={}".format
     jobs = [
-        federated.made(
-            t,
-            [0.1, 0.9 if control else 0.4],
-            control=control,
-            label=f"method.temperature={t}, method.lr_control={control}",
-        )
+        federated.made(t, [0.1, 0.9 if control else 0.4], control=control, label=label(t, control))
         for t in (4.0, 1.0, 0.5, 0.05)
         for control in (False, True)
     ]

@@ -44,21 +44,21 @@ def test_coreset_gradient_matches_autograd_and_finite_differences(weights):
         assert gradient[i, j] == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_exact_gradient_draws_one_point_to_mean():
+def test_gradient_draws_one_point_to_mean():
     y = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 6.0]])
-    found, gradient = coreset.exact_gradient(np.array([[2.0, 3.0]]), y)
+    found, gradient = coreset.gradient(np.array([[2.0, 3.0]]), Measure(y))
     assert found == pytest.approx(np.sqrt((13 + 13 + 9) / 3))
     np.testing.assert_allclose(gradient, [[0.0, 1.0 / found]], atol=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1000), st.floats(-50, 50))
-def test_exact_gradient_is_bounded_and_shift_invariant(k, n, d, seed, shift):
+def test_gradient_is_bounded_and_shift_invariant(k, n, d, seed, shift):
     """Its norm is at most 1 / sqrt(K), by Jensen: this is why descent does not diverge."""
     x, y = points(k, d, seed), points(n, d, seed + 1)
-    found, gradient = coreset.exact_gradient(x, y)
+    found, gradient = coreset.gradient(x, Measure(y))
     assert np.linalg.norm(gradient) <= 1 / np.sqrt(k) + 1e-9
-    moved, same = coreset.exact_gradient(x + shift, y + shift)
+    moved, same = coreset.gradient(x + shift, Measure(y + shift))
     assert moved == pytest.approx(found, rel=1e-6, abs=1e-6)
     np.testing.assert_allclose(same, gradient, rtol=1e-5, atol=1e-6)
 
@@ -67,7 +67,7 @@ def test_federated_gradient_approximates_exact_gradient():
     x, y = points(20, 2), 0.5 * points(20, 2, 1) + [3.0, 1.0]
     options = FedwadSettings("approximate", 20, 20, 0.5, 1.0)
     value, federated = coreset.federated_gradient(x, y, options, draws)
-    exact_value, exact = coreset.exact_gradient(x, y)
+    exact_value, exact = coreset.gradient(x, Measure(y))
     assert exact_value * (1 - 1e-9) <= value <= 1.02 * exact_value
     cosine = (federated * exact).sum() / np.linalg.norm(federated) / np.linalg.norm(exact)
     assert cosine > 0.99 and np.linalg.norm(federated) == pytest.approx(np.linalg.norm(exact), rel=0.05)
@@ -112,4 +112,4 @@ def test_federated_gradient_is_towards_the_interpolating_measure():
     value, federated = coreset.federated_gradient(x, y, options, draws)
     assert value == found.value
     np.testing.assert_array_equal(federated, coreset.gradient(x, found.xi)[1])
-    assert np.abs(federated - coreset.exact_gradient(x, y)[1]).max() > 1e-3
+    assert np.abs(federated - coreset.gradient(x, Measure(y))[1]).max() > 1e-3

@@ -24,7 +24,7 @@ def test_last_round_star_stays_inside_axes(width, tmp_path):
     result = Result(SimpleNamespace(start=start, points=points))
     run = SimpleNamespace(task="femnist", method="soup", label="", seed=0, result=result)
     with figure_output(FigureOutput(("png",), width)), figure_style.figure_settings():
-        drawing = FIGURES["id_ood"].__wrapped__([run], "")
+        drawing = FIGURES["id_ood"].__wrapped__([run])
         output.write_figure(drawing.figure, drawing.title, drawing.notes, tmp_path / "figure.png")
         (axes,) = drawing.figure.axes
         star = next(line for line in axes.lines if line.get_marker() == "*")

@@ -197,15 +197,15 @@ def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
 def test_plane_runs_through_three_models():
     plane = Plane.of(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([2.0, 4.0, 1.0]))
     assert plane.first.tolist() == [2, 0, 0] and plane.second.tolist() == [0, 2, 0]
-    assert plane.place(torch.tensor([2.0, 4.0, 1.0])) == pytest.approx((0.5, 1.5, 0.0))
-    assert plane.place(torch.tensor([1.0, 1.0, 2.0])) == pytest.approx((0.0, 0.0, 0.5))
+    assert plane.coordinates(torch.tensor([2.0, 4.0, 1.0])) == pytest.approx((0.5, 1.5, 0.0))
+    assert plane.coordinates(torch.tensor([1.0, 1.0, 2.0])) == pytest.approx((0.0, 0.0, 0.5))
     assert plane.at(0.5, -1.0, torch.float64).tolist() == [2, -1, 1]
 
 
 def test_plane_of_collinear_models_lacks_second_direction():
     plane = Plane.of(torch.zeros(2), torch.tensor([1.0, 1.0]), torch.tensor([0.25, 0.25]))
     assert plane.second.norm() < 1e-12
-    assert plane.place(torch.tensor([0.5, 0.5])) == pytest.approx((0.5, 0.0, 0.0))
+    assert plane.coordinates(torch.tensor([0.5, 0.5])) == pytest.approx((0.5, 0.0, 0.0))
 
 
 def test_barriers_by_hand():

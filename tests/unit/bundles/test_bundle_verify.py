@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from knot_runner.bundles import pack
-from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
+from knot_runner.bundles.rerun import RerunEnvironment, job_here, whole_because
 from knot_runner.cli.main import main
 from knot_runner.config.settings.methods.knot import KnotSettings
 from knot_runner.records import recorded_config
@@ -146,7 +146,7 @@ def test_verify_reports_other_data_code_and_device(folder, tmp_path, capsys):
 
 def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     config = recorded_config(folder)
-    job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
+    job = job_here(config, RerunEnvironment(None, tmp_path), rounds=2)
     assert job.settings.training.rounds == 2 and whole_because(job) == ""
     settings = dataclasses.replace(job.settings, method=object.__new__(KnotSettings))
     other = dataclasses.replace(job, settings=settings)
@@ -154,9 +154,9 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     privacy = yaml.safe_load((CONF / "privacy" / "user_level.yaml").read_text())
     privacy |= {"noise_multiplier": None, "epsilon": 3.0}
     config = {**config, "privacy": privacy, "method": {**config["method"], "aggregation": "uniform"}}
-    assert "privacy.epsilon" in whole_because(job_here(config, RerunPlace(None, tmp_path)))
+    assert "privacy.epsilon" in whole_because(job_here(config, RerunEnvironment(None, tmp_path)))
     config["privacy"] = {**privacy, "noise_multiplier": 1.0, "epsilon": None}
-    assert whole_because(job_here(config, RerunPlace(None, tmp_path))) == ""
+    assert whole_because(job_here(config, RerunEnvironment(None, tmp_path))) == ""
 
 
 def test_fedsoup_is_made_again_whole(tmp_path, capsys):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from knot_runner.bundles.manifest import read_manifest
-from knot_runner.bundles.rerun import RerunPlace, job_here, made_again, settings_problem
+from knot_runner.bundles.rerun import RerunEnvironment, job_here, made_again, settings_problem
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config, require_result
@@ -184,7 +184,7 @@ def test_results_that_no_run_writes(name, made, tmp_path, capsys):
 def here(made, tmp_path, change, **place):
     config = json.loads(json.dumps(recorded_config(made[0])))
     change(config)
-    return job_here(config, RerunPlace(None, tmp_path / "out", **place))
+    return job_here(config, RerunEnvironment(None, tmp_path / "out", **place))
 
 
 def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
@@ -227,7 +227,7 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
 def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     job = here(made, tmp_path, lambda config: config["training"].update({key: 5001}))
     with refuses():
-        made_again(job, RerunPlace(None, tmp_path), print, print)
+        made_again(job, RerunEnvironment(None, tmp_path), print, print)
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 

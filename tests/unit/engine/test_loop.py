@@ -34,7 +34,7 @@ def put_texts(store, key, count, seed):
 
 @pytest.fixture
 def place(tmp_path):
-    return loop.Place(Store(tmp_path / "artifacts"), torch.device("cpu"), None)
+    return loop.Resources(Store(tmp_path / "artifacts"), torch.device("cpu"), None)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.unit.engine.test_execute import fill, nothing, training
 
 @pytest.fixture
 def place(tmp_path):
-    return loop.Place(fill(tmp_path), torch.device("cpu"), None)
+    return loop.Resources(fill(tmp_path), torch.device("cpu"), None)
 
 
 @pytest.fixture

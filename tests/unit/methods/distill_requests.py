@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, OfflineSchedule
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.loop import Place
+from knot_runner.engine.loop import Resources
 from knot_runner.engine.requests import Ref, StoredPart
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
@@ -24,11 +24,11 @@ WIDE = Network(CnnSettings("cnn", "wide", [ConvSettings(6, 3, 1), ConvSettings(8
 CE = {"weight": 1.0}
 
 
-def make_place(folder: Path) -> Place:
-    return Place(Store(folder / "artifacts"), torch.device("cpu"), None)
+def make_place(folder: Path) -> Resources:
+    return Resources(Store(folder / "artifacts"), torch.device("cpu"), None)
 
 
-def put_images(place: Place, key: str, count: int, seed: int, unlabeled: int = 0) -> Ref:
+def put_images(place: Resources, key: str, count: int, seed: int, unlabeled: int = 0) -> Ref:
     """Images of which the first ``unlabeled`` have no labels."""
     draw = torch.Generator().manual_seed(seed)
     pixels = torch.rand(count, *SHAPE, generator=draw)
@@ -39,7 +39,7 @@ def put_images(place: Place, key: str, count: int, seed: int, unlabeled: int = 0
     return ("images", key)
 
 
-def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref]:
+def put_teacher(place: Resources, network: Network, seed: int) -> tuple[Network, Ref]:
     """A network with weights that are large enough to be sure of something."""
     torch.manual_seed(seed)
     model = build_network(network)
@@ -48,7 +48,7 @@ def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref
     return network, ("local", f"teacher{seed}")
 
 
-def students(place: Place, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
+def students(place: Resources, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
     """The request; two epochs of batches of 16 out of 40 by AdamW."""
     made = {
         "stage": "distill", "party": "student", "network": network, "terms": terms_of(terms),
@@ -72,7 +72,7 @@ class Killed(BaseException):
     """What stands for kill -9."""
 
 
-def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
+def killed_and_resumed(request, place: Resources, epoch: int) -> tuple[dict, dict]:
     """Return tensors and facts of ``request`` (three epochs), killed in ``epoch`` and resumed."""
 
     def kill(done, total, text):

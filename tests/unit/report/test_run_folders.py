@@ -114,7 +114,7 @@ def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
     assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its checksum in result.json") == 2
 
     @figure_of(reads=("rounds.jsonl",))
-    def figure(runs, command):
+    def figure(runs):
         return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.run_id for run in runs])
 
     lines = figure(jobs, tmp_path / "x.png")

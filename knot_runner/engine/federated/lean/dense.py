@@ -115,9 +115,9 @@ class Dense:
             weight.addmm_(slope, self._inputs[i], alpha=alpha)
             bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
 
-    def _ones_like(self, count: int, like: Tensor) -> Tensor:
+    def _ones_like(self, count: int, reference: Tensor) -> Tensor:
         if count not in self._ones:
-            self._ones[count] = like.new_ones(count)
+            self._ones[count] = reference.new_ones(count)
         return self._ones[count]
 
 

@@ -69,8 +69,8 @@ class Slots:
     def fill(self, slot: int, request: EngineRequest) -> None:
         """Copy the model of ``request`` and its control variate, if any, into ``slot``."""
         model = request.model if isinstance(request, Inference) else request.start
-        for place, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
-            place.copy_(values)
+        for target, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
+            target.copy_(values)
         control = getattr(request, "control", None)
         if control is not None:
             self.control(slot, request.network).copy_(control)
@@ -173,9 +173,9 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
         return None
     results = slots.result(slot, network)
     trained = client.train_client(request, results[0])
-    for place, value in zip(results, (trained.weights, trained.buffers), strict=True):
-        if value.data_ptr() != place.data_ptr():
-            place.copy_(value)
+    for target, value in zip(results, (trained.weights, trained.buffers), strict=True):
+        if value.data_ptr() != target.data_ptr():
+            target.copy_(value)
     kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
     return trained.steps, trained.loss, trained.before, trained.after, trained.finite, kept
 

@@ -60,15 +60,17 @@ class Stacked:
 
         Raises :class:`UserError` when memory runs out with one client at a time.
         """
-        stacked = [place for place, request in enumerate(cohort) if request.is_plain]
+        stacked = [index for index, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
-        for structure, positions in chunks([cohort[place] for place in stacked]).items():
-            places = [stacked[position] for position in positions]
-            results.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
-        for place, request in enumerate(cohort):
-            if place not in results:
-                results[place] = self.measuring.train_client(request)
-        return [results[place] for place in range(len(cohort))]
+        for structure, positions in chunks([cohort[index] for index in stacked]).items():
+            indices = [stacked[position] for position in positions]
+            results.update(
+                zip(indices, self._train_alike(structure, [cohort[index] for index in indices]), strict=True)
+            )
+        for index, request in enumerate(cohort):
+            if index not in results:
+                results[index] = self.measuring.train_client(request)
+        return [results[index] for index in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""

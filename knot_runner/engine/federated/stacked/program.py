@@ -119,10 +119,13 @@ class Program:
             (self.crops, phase.crops),
             (self.temperatures, phase.temperatures),
         ]
-        moved = [(place, values.to(self.device)) for place, values in pairs if place is not None and values is not None]
+        moved = []
+        for buffer, values in pairs:
+            if buffer is not None and values is not None:
+                moved.append((buffer, values.to(self.device)))
         for step, active in enumerate(phase.active):
-            for place, values in moved:
-                place[: values.shape[1]] = values[step]
+            for buffer, values in moved:
+                buffer[: values.shape[1]] = values[step]
             self._advance(width(active) if self.shrinks else self.clients, phase.trains)
 
     def _advance(self, k: int, trains: str) -> None:

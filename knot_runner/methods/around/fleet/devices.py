@@ -97,7 +97,7 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
     """Return ``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
     works = [work for _, work in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)
-    return [work[place] for place in range(most) for work in works if place < len(work)]
+    return [work[turn] for turn in range(most) for work in works if turn < len(work)]
 
 
 def work_times(

@@ -173,19 +173,20 @@ def _centered(logits: Tensor) -> Tensor:
     return (logits.double() - logits.double().mean(1, keepdim=True)).to(logits.dtype)
 
 
-def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -> int:
+def _messages(setting: str, other_setting: str, method: Method, exchange: Exchange | None) -> int:
     """Return how many messages a client sends in a round.
 
     Raises :class:`UserError` where the server reads them one by one, or there are none.
     """
     first = method.fold is not None
     if method.fold_each is not None and not first:
-        raise Misfit(one, other, "the server reads the message of each client, but only their mean is private")
+        why = "the server reads the message of each client, but only their mean is private"
+        raise Misfit(setting, other_setting, why)
     if exchange is not None and exchange.reads == "each":
         why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
-        raise Misfit(one, other, why, "Use method.server_distillation.ensemble=logits and weighting=A")
+        raise Misfit(setting, other_setting, why, "Use method.server_distillation.ensemble=logits and weighting=A")
     if not first and exchange is None:
-        raise Misfit(one, other, "the clients send nothing, so there is nothing to protect")
+        raise Misfit(setting, other_setting, "the clients send nothing, so there is nothing to protect")
     return first + (exchange is not None)
 
 

@@ -14,7 +14,7 @@ from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
 from knot_runner.engine.examples import stored_data
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
+from knot_runner.engine.loop import EVALUATION_BATCH, Report, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
 from knot_runner.engine.training import Trainee, train_epochs
 from knot_runner.methods.distill.learner import OutputReader, frozen_network
@@ -37,12 +37,12 @@ class ReleaseRecords(OwnRequest):
     #: of kind spectral
     components: int | None
 
-    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
         began = time.monotonic()
-        examples = stored_examples(place, self.examples)
+        examples = stored_examples(resources, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
-        reader = OutputReader(frozen_network(self.network, self.weights, place), self.network, taps)
+        reader = OutputReader(frozen_network(self.network, self.weights, resources), self.network, taps)
         records = released_records(reader, examples, self.network.classes, self.kind, self.components or 0)
         return records, {"released": released(self.kind, records.values()), "seconds": time.monotonic() - began}
 
@@ -66,19 +66,19 @@ class MakeImages(OwnRequest):
     std: list[float]
     seed: int
 
-    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the images, and facts: their number, ``loss`` of the last step, ``released``.
 
         Raises :class:`DivergedError`.
         """
         config = self.synthesis
-        model = frozen_network(self.network, self.weights, place)
-        records = place.store.get(*self.records) if self.records else None
+        model = frozen_network(self.network, self.weights, resources)
+        records = resources.store.get(*self.records) if self.records else None
         synthesis: GeneratedImages | OptimizedImages
         if isinstance(config, GeneratorSynthesis):
-            synthesis = GeneratedImages(self, config, model, place.device)
+            synthesis = GeneratedImages(self, config, model, resources.device)
         else:
-            synthesis = OptimizedImages(self, config, model, records.tensors() if records else {}, place.device)
+            synthesis = OptimizedImages(self, config, model, records.tensors() if records else {}, resources.device)
         trainee = Trainee(
             synthesis.module,
             synthesis.optimizer,
@@ -101,7 +101,7 @@ class MakeImages(OwnRequest):
         record = records.info["released"] if records else released("nothing", [])
         if isinstance(config, StatisticsSynthesis):
             record = released("statistics in the weights", statistics)
-        images = _stored(synthesis.images(), self, model, place.device)
+        images = _stored(synthesis.images(), self, model, resources.device)
         loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
         return images, {"images": config.images, "loss": loss, "seconds": seconds, "released": record}
 
