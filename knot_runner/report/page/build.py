@@ -20,7 +20,7 @@ from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.render.table_model import ResultTable, block_title, display
 from knot_runner.report.render.text import caption, cell_texts, duration, plain
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
+from knot_runner.report.run_folders import Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -192,7 +192,7 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
         return unfinished.get(run.run_id, Standing("missing"))
     notes = run.result.notes if run.result else []
     cause = notes[-1] if run.status == "diverged" and notes else run.problem
-    return Standing(UNUSED.get(run.status, run.status), cause)
+    return Standing(run.state, cause)
 
 
 def render_page(page: Page, folder: Path | None = None) -> str:

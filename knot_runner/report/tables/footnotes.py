@@ -33,7 +33,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
     """
     cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
-        absent = members[members["status"] != "done"]
+        absent = members[members["state"] != "done"]
         if len(absent):
             reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())

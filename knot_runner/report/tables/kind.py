@@ -60,7 +60,7 @@ class TableKind:
     ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names in
     ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that can be
     shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
-    columns come from it.
+    columns come from it; ``options``: further keys of ``report:`` in its presets.
     """
 
     make: Callable[[TableRequest], Parts]
@@ -68,3 +68,4 @@ class TableKind:
     usual: Sequence[str] = ("f1", "sd")
     printed: str = ""
     needs: str = ""
+    options: Sequence[str] = ()

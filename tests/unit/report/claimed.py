@@ -22,7 +22,7 @@ def knot(factory, method, seed, skill, label="", rows=200):
     loss, weighting = method.rsplit("_", 1)
     config = {
         "task": {"name": "erc", "kind": "texts"},
-        "method": {"name": method, "weighting": weighting, "loss": {"name": loss, **EXTRA[loss]}},
+        "method": {"name": method, "algorithm": "knot", "weighting": weighting, "loss": {"name": loss, **EXTRA[loss]}},
         "seed": seed,
     }
     job = replace(factory.job(method, seed, "erc", label), config=config)
@@ -46,7 +46,7 @@ def claim(**changes):
 
 
 def judged(jobs, *claims, command="make", **spec):
-    return judge(jobs, {"claims": list(claims), **spec}, command)
+    return judge(jobs, {"claims": list(claims), "target": "best_of_T4", **spec}, command)
 
 
 def rewrite(folder, **changes):

@@ -215,6 +215,7 @@ class FederatedFactory:
             "model": {"name": model[0], "kind": model[1]},
             "partition": {"kind": partition},
             "method": {"algorithm": "fedavg", "temperature": temperature, "lr_control": control},
+            "hardware": {"engine": "lean", "precision": "float32"},
         }
         rest = [part for part in label.split(", ") if not part.startswith("method.")]
         facts = f"{task}{model}{partition}{temperature:g}{control and temperature != 1}{seed}{rest}"
