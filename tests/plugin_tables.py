@@ -18,7 +18,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.term import TERMS
 from knot_runner.methods.losses import LOSSES
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, NUMBERS
 from knot_runner.report.claims.measures import CLAIM_MEASURES
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.tables.build import TABLE_KINDS
@@ -26,7 +26,7 @@ from knot_runner.report.tables.build import TABLE_KINDS
 EXAMPLES = Path(__file__).parent / "plugins"
 TABLES = (
     FAMILIES, METHOD_SETTINGS, PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS, TEXT_READERS, TRACKERS, METHODS, TERMS,
-    LOSSES, WEIGHTINGS, METRICS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
+    LOSSES, WEIGHTINGS, METRICS, NUMBERS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
 )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ class Family:
     check: str = ""
     #: function of the method's settings, as plain data, that returns those that can change the numbers; "" for all
     counted: str = ""
+    #: function of the same data that returns key -> words of the settings that a job's title always shows; "" for none
+    title: str = ""
     #: whether runs train
     trains: bool = True
     #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
@@ -71,16 +73,19 @@ class TaskKind:
     method: str
     #: its contents in words
     contents: str
+    #: description of its embedded data
+    embedded: str = ""
     #: whether models are trained on it; otherwise there is neither model, training nor partition
     trains: bool = False
     #: function of the settings and the data folder that raises :class:`UserError` for missing files; "" for none
     check_files: str = ""
 
 
+EMBEDDED_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 #: ``kind`` of a task -> what it is; tasks without a kind are texts.
 TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
-    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", trains=True),
-    "images": TaskKind(ImageTaskSettings, "fedavg", "images", trains=True),
+    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", "Generated text (task.source=embedded)", trains=True),
+    "images": TaskKind(ImageTaskSettings, "fedavg", "images", EMBEDDED_DIGITS, trains=True),
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
@@ -164,5 +169,6 @@ register(Family(
     result="knot_runner.results.federated:FederatedResult",
     methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
     check="knot_runner.config.settings.checks.methods:check_federated_method",
+    title="knot_runner.config.settings.methods.federated:title_words",
     holds_out=True, ends_with_model=True,
 ))  # fmt: skip

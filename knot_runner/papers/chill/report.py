@@ -20,7 +20,7 @@ from knot_runner.papers.chill.target import WARM, best_of_t4
 from knot_runner.report.claims.measures import TARGETS, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableLayout, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import measured_line, preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS
@@ -255,6 +255,8 @@ OF_TARGET = {"rounds", "speedup"}
 TARGETS["best_of_T4"] = best_of_t4
 FIGURES.update(gradients=gradient_figure, boundary=boundary_figure, softmax=softmax_figure)
 TABLE_KINDS.update(
-    temperatures=TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
+    temperatures=TableKind(
+        temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures", layout=TableLayout(uniform=True)
+    ),
     trace=TableKind(trace, printed="trace", needs="chill/mnist_notebook"),
 )

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
 #: Count of runs -> its head, where that is not its name.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
+#: How to read a cell.
+READING = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
 #: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.
 LONGEST_CELL = 40
 
@@ -103,7 +108,7 @@ def compare_runs(question: Question) -> ResultTable:
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines += [*absent, *left_out(runs), *runs.lines]
-    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown)
+    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, READING)
     return _sorted(table, question.sort)
 
 

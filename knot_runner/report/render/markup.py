@@ -136,7 +136,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
             for row, texts in zip(table.rows, rows, strict=True):
                 texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
         right = [i >= len(table.heads) for i in range(len(heads))]
-        grids.append(TextGrid(heads, right, rows, "" if table.kind == "compare" else block_title(groups)))
+        grids.append(TextGrid(heads, right, rows, "" if table.reading else block_title(groups)))
     return grids
 
 
