@@ -54,11 +54,11 @@ def confusion_table(run: MeasuredRun) -> Group:
         raise UserError(f"runs of kind {run.result.kind} have no predicted classes", run.folder)
     names = run.result.labels.names
     rows = []
-    for i, own in enumerate(counts):
-        wrong = [j for j in np.argsort(-own, kind="stable") if j != i and own[j]]
-        texts = [f"{names[j]} ({own[j]})" for j in wrong]
-        share = f"{own[i] / max(own.sum(), 1):.0%}"
-        rows.append([names[i], str(own.sum()), share, first_few(texts, MOST_WRONG)])
+    for i, predicted in enumerate(counts):
+        wrong = [j for j in np.argsort(-predicted, kind="stable") if j != i and predicted[j]]
+        texts = [f"{names[j]} ({predicted[j]})" for j in wrong]
+        share = f"{predicted[i] / max(predicted.sum(), 1):.0%}"
+        rows.append([names[i], str(predicted.sum()), share, first_few(texts, MOST_WRONG)])
     numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
     columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
     title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are correct"

@@ -103,8 +103,11 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return how the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
-    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in effects)
-    return next(filter(None, lines), "")
+    for effect in effects:
+        line = unlike_shares([run.config for run in effect.runs], claim.touched)
+        if line:
+            return line
+    return ""
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:

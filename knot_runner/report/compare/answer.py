@@ -72,7 +72,8 @@ def compare_runs(question: Question) -> ResultTable:
     import pandas as pd
 
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
-    by, over = (_resolved(keys, runs.keys()) for keys in (question.by or (), question.over))
+    by = _resolved(question.by or (), runs.keys())
+    over = _resolved(question.over, runs.keys())
     if question.best:
         keys, over = searched(runs, None if question.by is None else by, over)
         rule = selection_rule(question.best, over, known_measures(runs))
@@ -95,17 +96,17 @@ def compare_runs(question: Question) -> ResultTable:
     heads = tuple(COUNT_HEADS.get(name, name) for name in counts)
     groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
     estimates = {}
-    for group, own in _measured(averaged, measures, counts["n"]):
+    for group, by_row in _measured(averaged, measures, counts["n"]):
         groups.append(group)
-        estimates[group.key] = own
+        estimates[group.key] = by_row
     values = pd.concat(settings, axis=1).reindex(counts.index).astype(object)
     rows = []
     for number, keys in values.where(values.notna(), None).T.to_dict("list").items():
-        cells = {name: [own.get(number, TableCell())] for name, own in estimates.items()}
+        cells = {name: [by_row.get(number, TableCell())] for name, by_row in estimates.items()}
         cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
         rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
     lines += lines_on(averaged, len(counts), shown, measures)
-    filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
+    filters = f", {' '.join(condition.text for condition in question.filters)}" if question.filters else ""
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines += [*absent, *left_out(runs), *runs.lines]
     table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, READING)
@@ -139,20 +140,19 @@ def _measured(
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            found = {
-                number: (own.size, *mean_interval(own.tolist())) for number, own in numbers.groupby(runs.runs["row"])
-            }
-            means = [mean for _, mean, _ in found.values()]
+            by_row = {row: mean_interval(values.tolist()) for row, values in numbers.groupby(runs.runs["row"])}
+            sizes = numbers.groupby(runs.runs["row"]).size()
+            means = [mean for mean, _ in by_row.values()]
             unit, factor = unit_of(key, means)
-            places = digits(key, [mean / factor for mean in means])
+            decimals = digits(key, [mean / factor for mean in means])
             cells = {}
-            for number, (count, mean, half) in found.items():
-                text = estimate_text(mean / factor, half and half / factor, places, top)
-                if count < planned[number]:
-                    text += f" ({count})"
-                cells[number] = TableCell(mean, half, count, top, text=text)
+            for row, (mean, half) in by_row.items():
+                text = estimate_text(mean / factor, half and half / factor, decimals, top)
+                if sizes[row] < planned[row]:
+                    text += f" ({sizes[row]})"
+                cells[row] = TableCell(mean, half, int(sizes[row]), top, text=text)
             printed = f"{head} ({unit})".removesuffix(" ()")
-            yield ColumnGroup(name, head, ("ALL",), places, head=printed), cells
+            yield ColumnGroup(name, head, ("ALL",), decimals, head=printed), cells
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
@@ -161,11 +161,11 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     title = measure_title(key)
     kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))
     several = kinds.nunique() > 1
-    found = {}
-    for kind, own in values.groupby(kinds, sort=False):
+    columns = {}
+    for kind, of_kind in values.groupby(kinds, sort=False):
         shown = f" ({kind})" if kind and (several or beside(key)) else ""
-        found[key + shown if several else key, title + shown] = own
-    return found or {(key, title): values}
+        columns[key + shown if several else key, title + shown] = of_kind
+    return columns or {(key, title): values}
 
 
 def _sorted(table: ResultTable, by: str) -> ResultTable:

@@ -110,10 +110,12 @@ def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     The figure grows by long notes.
     """
     width = 72 * figure.get_figwidth()
-    taken = max((72 * one.get_window_extent().width / figure.dpi for one in figure.legends), default=0.0)
+    taken = max((72 * legend.get_window_extent().width / figure.dpi for legend in figure.legends), default=0.0)
     wrapped = textwrap.wrap(title, int((width - taken) / TITLE_LETTER))
     figure.suptitle("\n".join(wrapped), fontsize=TITLE_SIZE, x=0.01, ha="left")
-    lines = [line for note in notes for line in textwrap.wrap(note, int(width / NOTE_LETTER))]
+    lines = []
+    for note in notes:
+        lines += textwrap.wrap(note, int(width / NOTE_LETTER))
     if lines:
         figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
         figure.supxlabel("\n".join(lines), fontsize=NOTE_SIZE, color="#555555", x=0.01, ha="left")

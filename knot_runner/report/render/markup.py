@@ -90,11 +90,14 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
         if isinstance(value, str):
             return escape_csv(value)
         if isinstance(value, float | np.floating):
-            return f"{value if decimals is None else np.round(value, decimals):.{digits}g}"
+            rounded = value if decimals is None else np.round(value, decimals)
+            return f"{rounded:.{digits}g}"
         return value
 
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in row] for row in (heads, *rows))
+    writer = csv.writer(out, lineterminator="\n")
+    for row in (heads, *rows):
+        writer.writerow([cell(value) for value in row])
     return out.getvalue()
 
 

@@ -64,8 +64,8 @@ class TerminalColumn:
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
     """Return a table that lists things: bold heads, or none if no column has one."""
     has_heads = any(column.head for column in columns)
-    made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
-    return _filled(made, columns, rows)
+    table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
+    return _filled(table, columns, rows)
 
 
 def results_grid(
@@ -80,25 +80,25 @@ def results_grid(
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
     """Return a table of numbers of one run, titled with its name, with lines below the heads and between parts."""
-    made = Table(
+    table = Table(
         title=text_line(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
     )  # fmt: skip
-    return _filled(made, columns, rows)
+    return _filled(table, columns, rows)
 
 
-def _filled(made: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
+def _filled(table: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
     for column in columns:
-        made.add_column(
+        table.add_column(
             _cell_text(column.head), justify="right" if column.right else "left", style=column.style,
             overflow=column.overflow, no_wrap=column.no_wrap, ratio=column.ratio,
         )  # fmt: skip
     for row in rows:
         if row is None:
-            made.add_section()
+            table.add_section()
         else:
-            made.add_row(*map(_cell_text, row))
-    return made
+            table.add_row(*map(_cell_text, row))
+    return table
 
 
 def _cell_text(cell: str | Text) -> Text:

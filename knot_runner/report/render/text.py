@@ -52,16 +52,16 @@ def escape_csv(text: str) -> str:
 
 def label_settings(label: str) -> dict[str, str]:
     """Return setting -> value of a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
         group = _GROUP.fullmatch(value)
         if group and group[1]:
             members = (member.partition(":") for member in group[1].split(","))
-            found |= {f"{key}.{name}": text for name, _, text in members}
+            settings |= {f"{key}.{name}": text for name, _, text in members}
         elif part:
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
