@@ -58,16 +58,14 @@ class TestSet:
 
 def accuracies(sums: ClassSums) -> np.ndarray:
     """Return the share of correct predictions; 0 without examples."""
-    shares: np.ndarray = sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
-    return shares
+    return np.asarray(sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1))
 
 
 def macro_f1(sums: ClassSums) -> np.ndarray:
     """Return the unweighted mean of F1 over the classes in truth or predictions (scikit-learn's ``macro``)."""
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
-    means: np.ndarray = shares.sum(1) / np.maximum((either > 0).sum(1), 1)
-    return means
+    return np.asarray(shares.sum(1) / np.maximum((either > 0).sum(1), 1))
 
 
 def distances_from_truth(test: TestSet) -> np.ndarray | None:
@@ -75,8 +73,7 @@ def distances_from_truth(test: TestSet) -> np.ndarray | None:
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
-    distances: np.ndarray = np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1)
-    return distances
+    return np.asarray(np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1))
 
 
 def means_of_classes(sums: ClassSums) -> np.ndarray:
@@ -84,15 +81,13 @@ def means_of_classes(sums: ClassSums) -> np.ndarray:
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
-    means: np.ndarray = of_classes.sum(1) / present.sum(1)
-    return means
+    return np.asarray(of_classes.sum(1) / present.sum(1))
 
 
 def means_of_examples(sums: ClassSums) -> np.ndarray:
     """Return mean value of an example."""
     assert sums.values is not None
-    means: np.ndarray = sums.values.sum(1) / sums.truth.sum(1)
-    return means
+    return np.asarray(sums.values.sum(1) / sums.truth.sum(1))
 
 
 def cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
@@ -101,5 +96,4 @@ def cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | No
         return None
     from scipy.special import log_softmax
 
-    of_truth: np.ndarray = -log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels]
-    return of_truth
+    return np.asarray(-log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels])

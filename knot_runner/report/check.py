@@ -49,9 +49,9 @@ def check_report(spec: Config) -> None:
         known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
     elif kind in TABLE_KINDS:
         known = without(known, *TABLE_KINDS[kind].options)
-    build(ReportSettings, known, "report")
+    report = build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
-        printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), spec.get("metrics", TABLE_KINDS[kind].usual))
+        printed_table(TABLE_KINDS[kind], kind, report.paper, spec.get("metrics", TABLE_KINDS[kind].usual))
     figures_of(spec)
     planned_seeds(spec)
     unlike_reason(spec)
@@ -59,5 +59,5 @@ def check_report(spec: Config) -> None:
     claims = read_claims(spec)
     for claim in claims:
         measure_of(claim)
-    if "target" in spec or any(claim.measure in TARGET_MEASURES for claim in claims):
-        check_target(spec.get("target"))
+    if report.target is not None or any(claim.measure in TARGET_MEASURES for claim in claims):
+        check_target(report.target)

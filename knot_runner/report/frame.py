@@ -79,7 +79,7 @@ class RunSet:
 
         A setting that a run lacks is null.
         """
-        fitting = self.runs["run"].notna()
+        fitting = self.runs.run.notna()
         for key, value in wanted.items():
             values = value if isinstance(value, list) else [value]
             fitting &= self.settings[key].fillna(written(None)).isin(map(written, values))
@@ -92,7 +92,7 @@ class RunSet:
     @property
     def finished(self) -> RunSet:
         """The finished runs."""
-        return self.only(self.runs["state"] == "done")
+        return self.only(self.runs.state == "done")
 
     def keys(self) -> list[str]:
         """Every dotted key of ``settings`` that some run has."""
@@ -109,7 +109,7 @@ class RunSet:
 
     def values(self, metric: str) -> pd.Series:
         """Return ``metric`` (dotted key) of the finished runs that have it, indexed by run."""
-        return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
+        return self.metrics.loc[self.metrics.metric == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
         """Return the tidy frame: one row per run and metric.
@@ -130,9 +130,9 @@ class RunSet:
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
-        seeds = self.runs["seed"].map(int)  # int64, where they were objects
+        seeds = self.runs.seed.map(int)  # int64, where they were objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
-        numbers = self.metrics if per == "run" else _logged(self.runs["run"], per)
+        numbers = self.metrics if per == "run" else _logged(self.runs.run, per)
         return identified.join(numbers.dropna()).reset_index(drop=True)
 
 

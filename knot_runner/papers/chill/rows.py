@@ -61,20 +61,20 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     rows = run_rows(runs)
     rows["case"] = [case_of(run, cases) for run in runs]
     for case, members in rows.groupby("case", sort=False):
-        shown = variants(OVERALL, members["run"])
-        for i, run in members["run"].items():
+        shown = variants(OVERALL, members.run)
+        for i, run in members.run.items():
             if is_finished(run) and variant(OVERALL, run.result) != shown[0]:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, members in rows.groupby("case", sort=False):
-        for i, run, other in zip(members.index, members["run"], others(members["run"], SHOWN_KEYS), strict=True):
+        for i, run, other in zip(members.index, members.run, others(members.run, SHOWN_KEYS), strict=True):
             temperature, control = (run.setting(key) for key in SHOWN_KEYS)
             if control is None:
                 raise UserError(f"{run.task} {run.method}: not federated, so it has no training temperature")
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    case_ranks = ranks([*cases, *rows["case"]])
-    keys = ranks(hottest_first(rows["key"]))
-    order = rows["case"].map(case_ranks) * len(keys) + rows["key"].map(keys)
+    case_ranks = ranks([*cases, *rows.case])
+    keys = ranks(hottest_first(rows.key))
+    order = rows.case.map(case_ranks) * len(keys) + rows.key.map(keys)
     return rows.loc[order.sort_values(kind="stable").index]
 
 

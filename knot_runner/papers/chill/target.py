@@ -17,11 +17,11 @@ def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, f
     """Return run id -> accuracy of the run at T=4 with the same seed and other settings, or why there is none."""
     cells = row_numbers(runs.settings, [key for key in runs.counted if key not in FREE])
     best = {}
-    for cell, run in zip(cells, runs.runs["run"], strict=True):
+    for cell, run in zip(cells, runs.runs.run, strict=True):
         is_warm = run.setting("method.temperature") == WARM and not run.setting("method.lr_control")
         if is_warm and run.run_id in curves:
             best[cell, run.seed] = curves[run.run_id].best
     goals = {}
-    for cell, run in zip(cells, runs.runs["run"], strict=True):
+    for cell, run in zip(cells, runs.runs.run, strict=True):
         goals[run.run_id] = best.get((cell, run.seed), "no target, since its T=4 run is missing")
     return goals

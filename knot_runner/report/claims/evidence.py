@@ -59,7 +59,7 @@ def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evide
         measured = [_measured(claim, effect, rounds) for effect in units(claim, runs)]
         by_claim.append(measured)
         wanted.update(*(effect.wants for effect in measured))
-    done = {run.run_id: run for run in finished(runs.runs["run"])}
+    done = {run.run_id: run for run in finished(runs.runs.run)}
     bank, problems = replicates(sorted(wanted, key=repr), done)
     seeds = planned_seeds(options)
     reason = unlike_reason(options)
@@ -113,13 +113,8 @@ def _evidence(
     if len(counted) > len(cells):
         reasons["some settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    statuses = {}
-    one_sided = False
-    for effect in effects:
-        of_effect = {run.run_id: run.status for run in effect.runs}
-        one_sided |= {"diverged", "done"} <= set(of_effect.values())
-        statuses |= of_effect
-    runs = len(statuses)
+    asked_for = list(itertools.chain(*(effect.runs for effect in effects)))
+    runs = len({run.run_id for run in asked_for})
     unlike = unlike_line(claim, effects)
     if unlike and not reason:
         line = f"the runs hold out different shares of the training examples: {unlike}"
@@ -140,8 +135,8 @@ def _evidence(
     elif rest := len(complete) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
         notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are finished")
-    if claim.measure in TARGET_MEASURES:  # a diverged run reaches no target, which is reported elsewhere
-        one_sided = False
+    # a diverged run reaches no target, which is reported elsewhere
+    one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = itertools.chain(*(effect.runs for effect in cells))
     kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]
     if len(kinds) > 1:
@@ -178,9 +173,8 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
     if resampled:
         basis: Basis = "seeds and test items" if len(by_seed) > 1 else "test items"
         return estimate_effect(means, np.stack(resampled, axis=1)), basis
-    return estimate_effect(means, None), (
-        "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
-    )
+    tested = measure_of(claim).tested
+    return estimate_effect(means, None), "seeds, not the test items that they share" if tested else "seeds"
 
 
 def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:

@@ -207,12 +207,12 @@ class TargetRounds:
 def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
     """Return target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target"))
-    federated = [run for run in finished(runs.runs["run"]) if run.result.kind == "federated"]
+    federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
     read, curves = with_learning_curves(federated)
     problems = {run.run_id: run.problem for run in read if run.status != "done"}
     if isinstance(target, str):
         return TargetRounds(curves, TARGETS[target](runs, curves), problems)
-    return TargetRounds(curves, dict.fromkeys(runs.runs["run_id"], target), problems)
+    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target), problems)
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves

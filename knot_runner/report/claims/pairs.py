@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ModelSide = Literal["after", "before"]
 #: Numbers of a run's cell, and of further settings; the seed.
-Place = tuple[float, ...]
+CellPlace = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Effect:
     bound; ``lost``: whether one of its records is missing or damaged.
     """
 
-    cell: Place
+    cell: CellPlace
     seed: int
     parts: Sequence[EffectPart]
     value: float | None = None
@@ -69,6 +69,11 @@ class Effect:
     def runs(self) -> list[Run]:
         """Runs of all parts."""
         return [part.run for part in self.parts]
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether some of its runs diverged and others are done."""
+        return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
 def units(claim: Claim, runs: RunSet) -> list[Effect]:
@@ -112,7 +117,7 @@ def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
     """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
-    places = _by_place(claim, ours, cells, ours.runs["run"].map(lambda run: _level(claim, run)))
+    places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
     levels = np.array(sorted({level for _, level, _ in places}))
     if len(levels) < 2:
         return []
@@ -134,13 +139,13 @@ def _level(claim: Claim, run: Run) -> float:
     return float(value)
 
 
-def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[Place, Run]:
+def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, Run]:
     """Return (numbers of ``keys``, seed) -> run; a run that is requested twice counts once."""
-    by_place: dict[Place, Run] = {}
-    for i, run in runs.runs["run"].items():
+    by_place: dict[CellPlace, Run] = {}
+    for i, run in runs.runs.run.items():
         first = by_place.setdefault((*(key[i] for key in keys), run.seed), run)
         if first.run_id != run.run_id:
-            both = runs.only(runs.runs["run_id"].isin([first.run_id, run.run_id]))
+            both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
             raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {unlike}")
     return by_place
@@ -154,13 +159,13 @@ def _cells(claim: Claim, runs: RunSet) -> pd.Series:
     are swept: :func:`unlike_line` compares these.
     """
     swept = set()
-    for run in runs.runs["run"]:
+    for run in runs.runs.run:
         swept |= {part.partition("=")[0].lstrip("+") for part in run.label.split(", ")}
     free = {SEED, *claim.touched, *(set(TRAINING_SHARES) - swept)}
     free |= {f"{key.partition('.')[0]}.name" for key in claim.touched}
     groups = [key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind"))]
     if ARM in claim.touched:
-        for arm in (runs.runs["run"].iloc[0].setting("sweep.arms") or {}).values():
+        for arm in (runs.runs.run.iloc[0].setting("sweep.arms") or {}).values():
             of_arm = {key.lstrip("+~").rpartition("@")[2] for key in arm}
             free |= of_arm
             groups += [f"{key}." for key in of_arm]

@@ -5,7 +5,6 @@ The result is a table with one row per group of runs, or per selection of the be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,7 +87,7 @@ def compare_runs(question: Question) -> ResultTable:
         shown = identifying_keys(runs.differing()) if question.by is None else by
         measures = measures_of(runs, question.measures)
         runs = runs.grouped(shown)
-        states = pd.crosstab(runs.runs["row"], runs.runs["state"]).rename(columns={"done": "n"})
+        states = pd.crosstab(runs.runs.row, runs.runs.state).rename(columns={"done": "n"})
         counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
         settings = [_values(runs, shown)]
         averaged = runs.finished
@@ -125,7 +124,7 @@ def _printed(value: str | None) -> str:
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
     """Return the values of ``keys`` in each row, from its first run."""
-    first = runs.runs["row"].drop_duplicates()
+    first = runs.runs.row.drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
@@ -140,8 +139,8 @@ def _measured(
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            by_row = {row: mean_interval(values.tolist()) for row, values in numbers.groupby(runs.runs["row"])}
-            sizes = numbers.groupby(runs.runs["row"]).size()
+            by_row = {row: mean_interval(values.tolist()) for row, values in numbers.groupby(runs.runs.row)}
+            sizes = numbers.groupby(runs.runs.row).size()
             means = [mean for mean, _ in by_row.values()]
             unit, factor = unit_of(key, means)
             decimals = digits(key, [mean / factor for mean in means])
@@ -159,7 +158,7 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """Return (name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
-    kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))
+    kinds = runs.runs.run[values.index].map(lambda run: variant(key, run.result))
     several = kinds.nunique() > 1
     columns = {}
     for kind, of_kind in values.groupby(kinds, sort=False):
@@ -170,6 +169,8 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
 
 def _sorted(table: ResultTable, by: str) -> ResultTable:
     """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
+    import pandas as pd
+
     if not by:
         return table
     for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):
@@ -180,10 +181,8 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
         for i, column in enumerate(group.columns):
             name, head = (column, group.heading(i)) if group.key == COUNTS else (group.key, group.title)
             if by in (name, head, measure_title(name)):
-                means = [row.cells[group.key][i].mean for row in table.rows]
-                worse = 1.0 if direction(name) == "lower" else -1.0
-                places = [math.inf if mean is None else worse * mean for mean in means]
-                order = sorted(range(len(places)), key=places.__getitem__)
+                means = pd.Series([row.cells[group.key][i].mean for row in table.rows], dtype="float64")
+                order = means.sort_values(ascending=direction(name) == "lower", kind="stable").index
                 return replace(table, rows=[table.rows[k] for k in order])
             shown.append(head)
     raise UserError(f"not in the table{nearest(by, shown)}", f"--sort={by}")

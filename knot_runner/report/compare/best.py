@@ -98,7 +98,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     seeds = measured.groupby(["row", "candidate"])["seed"].agg(frozenset)
     compared = seeds.groupby("row").agg(_most_common)
     fit = seeds[[has >= compared[row] for (row, _), has in seeds.items()]]
-    at = [seed in compared[row] for seed, row in zip(measured["seed"], measured["row"], strict=True)]
+    at = [seed in compared[row] for seed, row in zip(measured.seed, measured.row, strict=True)]
     _check_one_kind(runs, rule)
     by_candidate = measured.loc[at].groupby(["row", "candidate"])["value"]
     means = by_candidate.agg(lambda values: sum(values) / len(values)).loc[fit.index]
@@ -110,7 +110,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
         for run in table.itertuples()
     ]
     counts = table.groupby("row")["candidate"].nunique().to_frame("settings")
-    counts = counts.assign(n=table["row"][chosen].value_counts(), fit=fit.groupby("row").size())
+    counts = counts.assign(n=table.row[chosen].value_counts(), fit=fit.groupby("row").size())
     return runs.only(chosen), counts.fillna(0).astype("int64")
 
 

@@ -18,7 +18,7 @@ FALLBACK = "seconds.total"
 
 def known_measures(runs: RunSet) -> list[str]:
     """Every dotted key that is a number, or null, in the result of one of ``runs``."""
-    return sorted(runs.metrics["metric"].unique())
+    return sorted(runs.metrics.metric.unique())
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:

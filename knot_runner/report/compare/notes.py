@@ -33,19 +33,19 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
     shown.
     """
     differing = varying(runs.counted)
-    row = runs.runs["row"]
+    row = runs.runs.row
     mixed = runs.counted[differing].groupby(row).nunique(dropna=False) > 1  # bool [rows, settings]
     mixed &= runs.settings[differing].groupby(row).nunique(dropna=False) > 1
     by_models = []
-    for run in runs.runs["run"]:
+    for run in runs.runs.run:
         if any(variant(key, run.result) for key in measures):
             by_models.append(run)
     return [
         *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
-        *training_sizes(runs.runs["run"]),
-        *one_class(runs.runs["run"]),
-        *_machines(finished(runs.runs["run"])),
+        *training_sizes(runs.runs.run),
+        *one_class(runs.runs.run),
+        *_machines(finished(runs.runs.run)),
         *_confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs, rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
@@ -58,7 +58,7 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
-    differences = _settings({key: runs.settings[key][runs.runs["row"].map(mixed[key])] for key in keys})
+    differences = _settings({key: runs.settings[key][runs.runs.row.map(mixed[key])] for key in keys})
     return [
         f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
     ]
@@ -87,7 +87,7 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
     These are constant within rows but different between them, in config groups not in ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys} | {SEED}
-    first = runs.only(~runs.runs["row"].duplicated()).differing()
+    first = runs.only(~runs.runs.row.duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
     return [f"Rows also differ in {_settings(values)}."] if values else []
@@ -136,7 +136,7 @@ def left_out(runs: RunSet) -> list[str]:
     lines = []
     for unused, what in LEFT_OUT_STATES.items():
         why = []
-        for run in runs.runs["run"][runs.runs["state"] == unused]:
+        for run in runs.runs.run[runs.runs.state == unused]:
             reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
             why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
         if why:

@@ -135,12 +135,12 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         by = [resolve_key(key, settings) for key in key_names(request.by)]
     grouped = shown.grouped([*used, *by])
     measures = [y] if y in known_measures(shown) else []
-    rows = grouped.runs["row"].nunique()
+    rows = grouped.runs.row.nunique()
     notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these values.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
-    if models.groupby(grouped.runs["row"]).nunique().max() > 1:  # no mean is over several kinds of models
+    if models.groupby(grouped.runs.row).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:

@@ -111,20 +111,17 @@ class Page:
     @property
     def version_keys(self) -> list[str]:
         """The provenance keys that any run has."""
-        keys: dict[str, None] = {}
-        for facts, _ in self.versions:
-            keys |= dict.fromkeys(facts)
-        return list(keys)
+        import pandas as pd
+
+        return list(pd.DataFrame([facts for facts, _ in self.versions]))
 
     @property
     def mixed(self) -> list[str]:
         """The provenance keys in which the runs differ."""
-        mixed = []
-        for key in self.version_keys:
-            values = {facts.get(key) for facts, _ in self.versions}
-            if len(values) > 1:
-                mixed.append(key)
-        return mixed
+        import pandas as pd
+
+        facts = pd.DataFrame([facts for facts, _ in self.versions], dtype=object)
+        return list(facts.columns[facts.nunique(dropna=False) > 1])
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:

@@ -31,14 +31,14 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
     """
     cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
-        absent = members[members["state"] != "done"]
+        absent = members[members.state != "done"]
         if len(absent):
             reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             case = f"{len(members) - len(absent)} of {len(members)} runs are finished ({why})."
             cases.setdefault(case, []).append(name)
     lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
-    return lines + not_counted(rows["run"])
+    return lines + not_counted(rows.run)
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:

@@ -29,8 +29,8 @@ def aggregate(
     two are ``comparable``. ``top``: maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
-    planned = len(set(members["seed"]))
-    diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
+    planned = len(set(members.seed))
+    diverged = len({run.seed for run in members.run if run.status == "diverged"})
     if not measured:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(measured)

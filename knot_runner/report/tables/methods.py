@@ -62,18 +62,18 @@ def methods_by_data(
     for metric in request.metrics:
         groups |= dict.fromkeys(_groups(metric, columns, done), metric)
     frame = _rows_of_methods(runs)
-    shown = spelled_labels(frame["label"])
+    shown = spelled_labels(frame.label)
     first = ARM if ARM in runs[0].config else "method"
-    heads = (first, "settings") if frame["label"].any() else (first,)
+    heads = (first, "settings") if frame.label.any() else (first,)
     rows = []
     for (method, label), members in frame.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
         for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
-            if group.variant not in (None, *variants(key, members["run"])):
+            if group.variant not in (None, *variants(key, members.run)):
                 cells[group.key] = (TableCell(),) * len(columns)
                 continue
-            in_group = [run for run in finished(members["run"]) if group.variant in (None, variant(key, run.result))]
+            in_group = [run for run in finished(members.run) if group.variant in (None, variant(key, run.result))]
             of_group = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
@@ -82,11 +82,11 @@ def methods_by_data(
                 of_group.append(aggregate(ours, members, theirs, is_comparable, top_of(metric)))
             cells[group.key] = of_group
         for group, read in more.items():
-            cells[group.key] = (aggregate(map(read, members["run"]), members),)
+            cells[group.key] = (aggregate(map(read, members.run), members),)
         keys = (method, label)[: len(heads)]
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
-    named = frame["method"].map(display) + frame["label"].map(lambda label: label and f" {shown[label]}")
+    named = frame.method.map(display) + frame.label.map(lambda label: label and f" {shown[label]}")
     lines = absences(frame, named) + sources(runs) + missing_columns(columns, measured, table)
     lines += measured_line(done) + cited(table)
     return rows, heads, (*groups, *more), [*lines, *more_lines]
@@ -96,7 +96,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     """Return rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     rank = ranks(METHOD_TITLES)
-    order = rows["method"].map(lambda method: rank.get(method, len(rank)))
+    order = rows.method.map(lambda method: rank.get(method, len(rank)))
     return rows.loc[order.sort_values(kind="stable").index]
 
 
