@@ -100,7 +100,7 @@ class ComposedJob:
     def title(self) -> str:
         """The job's display name: task, method, seed, and the settings that distinguish it within its grid."""
         settings = self.settings
-        words = title_words(self.config["method"])
+        words = job_words(self.config["method"])
         others = [part for part in self.label.split(", ") if part.split("=")[0] not in words]
         parts = (settings.task.name, settings.method.name, *words.values(), f"seed {settings.seed}", *others)
         return " ".join(filter(None, parts))
@@ -117,7 +117,7 @@ def job_of(config: Config) -> ComposedJob:
     return ComposedJob({**config, **settings_record(settings)}, settings)
 
 
-def title_words(method: Config) -> dict[str, str]:
+def job_words(method: Config) -> dict[str, str]:
     """Return key -> words of the settings that a title always shows; its words replace those of the label."""
     family = family_of_algorithm(method["algorithm"])
     words: dict[str, str] = load(family.title)(method) if family.title else {}

@@ -81,11 +81,11 @@ class TaskKind:
     check_files: str = ""
 
 
-EMBEDDED_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
+DIGITS_NOTE = "scikit-learn's handwritten digits (task.source=embedded)"
 #: ``kind`` of a task -> what it is; tasks without a kind are texts.
 TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
     "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", "Generated text (task.source=embedded)", trains=True),
-    "images": TaskKind(ImageTaskSettings, "fedavg", "images", EMBEDDED_DIGITS, trains=True),
+    "images": TaskKind(ImageTaskSettings, "fedavg", "images", DIGITS_NOTE, trains=True),
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
@@ -169,6 +169,6 @@ register(Family(
     result="knot_runner.results.federated:FederatedResult",
     methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
     check="knot_runner.config.settings.checks.methods:check_federated_method",
-    title="knot_runner.config.settings.methods.federated:title_words",
+    title="knot_runner.config.settings.methods.federated:federated_words",
     holds_out=True, ends_with_model=True,
 ))  # fmt: skip

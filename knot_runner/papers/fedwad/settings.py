@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from knot_runner.config.settings.families import EMBEDDED_DIGITS, TASK_KINDS, Family, TaskKind, register
+from knot_runner.config.settings.families import DIGITS_NOTE, TASK_KINDS, Family, TaskKind, register
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.run_id import UNREAD_KEYS
@@ -177,7 +177,7 @@ def counted_distance(method: Config) -> Config:
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
 
-def title_words(method: Config) -> dict[str, str]:
+def fedwad_words(method: Config) -> dict[str, str]:
     """Return key -> words of the settings that a job's title always shows: the size of the interpolating measure."""
     fedwad = method.get("fedwad")
     if not fedwad or method.get("distance") == "exact":
@@ -192,12 +192,12 @@ def check_clients(settings: Settings) -> None:
         raise Misfit("partition=centralized", own, "a distance needs the data of two clients")
 
 
-TITLE = "knot_runner.papers.fedwad.settings:title_words"
+TITLE = "knot_runner.papers.fedwad.settings:fedwad_words"
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}
 TASK_KINDS.update(
     gaussians=TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians"),
     image_sets=TaskKind(ImageSetsSettings, "dataset_distance", "sets of images",
-                        EMBEDDED_DIGITS, check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
+                        DIGITS_NOTE, check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
 )  # fmt: skip
 register(Family(
     "distance", {"federated_distance": FederatedDistanceSettings}, ("gaussians",),

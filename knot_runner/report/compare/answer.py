@@ -39,7 +39,7 @@ WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfi
 #: Count of runs -> its head, where that is not its name.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: How to read a cell.
-READING = (
+CELL_READING = (
     "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
     "0 or 1. These are estimates: only claims decide what is better."
 )
@@ -108,7 +108,7 @@ def compare_runs(question: Question) -> ResultTable:
     filters = f", {' '.join(condition.text for condition in question.filters)}" if question.filters else ""
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines += [*absent, *left_out(runs), *runs.lines]
-    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, READING)
+    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, CELL_READING)
     return _sorted(table, question.sort)
 
 

@@ -42,10 +42,7 @@ def test_cells_of_knot_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
     assert table.columns == columns.split() and table.global_set == table.columns[-2]
     cells = table.metrics[measure]
-    assert tuple(cells) == tuple(METHOD_TITLES) and sums([cells[method] for method in METHOD_TITLES], 100) == (
-        rows,
-        downward,
-    )
+    assert list(cells) == list(METHOD_TITLES) and sums(list(cells.values()), 100) == (rows, downward)
 
 
 #: training, valid and test texts, and the score in hundredths (KNOT Table 1)

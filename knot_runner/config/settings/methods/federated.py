@@ -200,16 +200,15 @@ def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
     return getattr(config, "server_distillation", None)
 
 
-def title_words(method: Config) -> dict[str, str]:
+def federated_words(method: Config) -> dict[str, str]:
     """Return key -> words of the settings that a job's title always shows: temperature and graph of the clusters."""
     words = {"method.temperature": "", "method.lr_control": ""}
     temperature = method.get("temperature")
     if temperature not in (None, 1):
-        words["method.temperature"] = f"T={temperature:g}"
-        if method["lr_control"]:
-            words["method.lr_control"] = "(in the rate)"
+        control = "(in the rate)" if method["lr_control"] else ""
+        words = {"method.temperature": f"T={temperature:g}", "method.lr_control": control}
     if method.get("clustering"):
-        words |= {"method.clustering.graph": method["clustering"]["graph"]}
+        words["method.clustering.graph"] = method["clustering"]["graph"]
     return words
 
 
