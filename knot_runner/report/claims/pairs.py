@@ -158,9 +158,7 @@ def _cells(claim: Claim, runs: RunSet) -> pd.Series:
     a varied arm includes those that the arms set. Nor need they share the shares of examples held out, unless they
     are swept: :func:`unlike_line` compares these.
     """
-    swept = set()
-    for run in runs.runs.run:
-        swept |= {part.partition("=")[0].lstrip("+") for part in run.label.split(", ")}
+    swept = {part.partition("=")[0].lstrip("+") for part in ", ".join(runs.runs.label).split(", ")}
     free = {SEED, *claim.touched, *(set(TRAINING_SHARES) - swept)}
     free |= {f"{key.partition('.')[0]}.name" for key in claim.touched}
     groups = [key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind"))]

@@ -137,8 +137,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
     counts = Counter(itertools.chain(*ends.values()))
     short = {}
     for key, names in ends.items():
-        unique = [name for name in names if counts[name] == 1]
-        short[key] = unique[0] if unique else names[-1]
+        short[key] = next((name for name in names if counts[name] == 1), names[-1])
     return short
 
 

@@ -178,7 +178,7 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 def seed_list(runs: Iterable[Run]) -> str:
     """Return ``0, 1, 2``."""
-    return ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
+    return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
 def seeds_note(runs: Sequence[Run], mark: str = "curve") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group
@@ -50,21 +51,18 @@ def stages_summary(name: str, result: StagesResult) -> Group:
     """Return the summary of a distillation."""
     epoch = result.selected_epoch
     measures = [metric for metric in METRICS if metric in result.metrics]
-    names: dict[str, None] = {}
-    for metric in measures:
-        names |= dict.fromkeys(result.metrics[metric])
+    names = dict.fromkeys(itertools.chain(*(result.metrics[metric] for metric in measures)))
     names.pop("ALL", None)
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
         if data == "ALL":
             rows.append(None)
-        is_global = data in result.datasets and result.datasets[data].role == "global"
-        title = data + (" (global)" if is_global else "")
+        title = data + (" (global)" if data in result.global_sets else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     if result.parties:
         what = "model of each party on its own test set: trained alone -> after mutual learning"
-    lines = [f"{what}; SD: semantic distance, lower is better"]
+    lines = [f"{what}; {_short_names()}"]
     ensemble = lookup(result, "baselines.ensemble")  # the mean of all teachers' probabilities
     if ensemble:
         values = ", ".join(f"{_head(metric)} {number(value, 3)}" for metric, value in ensemble.items())
@@ -78,6 +76,12 @@ def stages_summary(name: str, result: StagesResult) -> Group:
 
 def _head(metric: str) -> str:
     return METRICS[metric].short or METRICS[metric].title
+
+
+def _short_names() -> str:
+    """Return ``SD: semantic distance, lower is better``, of the metrics with a short name."""
+    named = [metric for metric in METRICS.values() if metric.short]
+    return "; ".join(f"{metric.short}: {metric.title}, {metric.better} is better" for metric in named)
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
@@ -218,7 +222,7 @@ def distill_summary(name: str, result: DistillResult) -> Group:
     rows: list[SummaryRow] = []
     for model, values in models.items():
         rows.append((model, [bold(number(values[metric], 3) if metric in values else "-") for metric in measures]))
-    lines = ["on the test set; SD: semantic distance, lower is better"]
+    lines = [f"on the test set; {_short_names()}"]
     phases = [(f"phase {i}, {phase.epochs} epochs: ", phase.terms) for i, phase in enumerate(result.phases or [], 1)]
     for when, terms in [*phases, ("", result.terms)]:
         for name_of_term, term in terms.items():

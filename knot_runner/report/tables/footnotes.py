@@ -14,6 +14,7 @@ from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run, finished
 from knot_runner.results.base import ONE_CLASS
 from knot_runner.results.federated import FederatedResult
+from knot_runner.results.training import StagesResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +69,11 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
         counts: dict[str, list[str]] = {}
         for run in members:
             trained_on = run.result.datasets  # of the clients of a federated run, or the student of a distillation
-            if isinstance(trained_on, dict):
-                trained_on = next(sizes for sizes in trained_on.values() if sizes.role == "global")
+            if isinstance(run.result, StagesResult):
+                trained_on = trained_on[run.result.global_sets[0]]
             counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
-        sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(sizes))}" for method, sizes in counts.items())
-        lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
+        named = "; ".join(f"{method} {', '.join(dict.fromkeys(sizes))}" for method, sizes in counts.items())
+        lines.append(f"Methods train on different numbers of examples of {task}: {named}.")
     return lines
 
 

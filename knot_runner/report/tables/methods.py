@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -102,23 +103,16 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """Return the paper's data sets, then our others, the global ones last; then ALL."""
-    ours: dict[str, None] = {}
-    for run in runs:
-        for by_data in run.result.metrics.values():
-            ours |= dict.fromkeys(by_data)
+    measured = itertools.chain(*(run.result.metrics.values() for run in runs))
     of_global = _global_sets(runs)
-    ordered = sorted(ours, key=lambda name: name in of_global)
+    ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
     names = dict.fromkeys([*(table.columns if table else []), *ordered])
     return (*(name for name in names if name != "ALL"), "ALL")
 
 
 def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
     """Return the data sets of the global model; none for images, whose results have counts instead of parties."""
-    names = set()
-    for run in runs:
-        if isinstance(run.result, StagesResult):
-            names |= {name for name, sizes in run.result.datasets.items() if sizes.role == "global"}
-    return names
+    return set(itertools.chain(*(run.result.global_sets for run in runs if isinstance(run.result, StagesResult))))
 
 
 def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> list[ColumnGroup]:
