@@ -282,4 +282,5 @@ def check_target(value: Any) -> float | str:
         return float(value)
     if isinstance(value, str) and value in TARGETS:
         return value
-    raise UserError(f"expected {', '.join(TARGETS)} or an accuracy in (0, 1], got {value!r}", "report.target")
+    known = " or ".join([*TARGETS, "an accuracy in (0, 1]"])
+    raise UserError(f"expected {known}, got {value!r}", "report.target")

@@ -277,10 +277,9 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
-    """Return the estimate at each place of a series, in order.
+    """Return mean ``value`` of ``n`` runs, its interval (``low``, ``high``) and mean ``x``, at each place of a series.
 
-    It is the mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x``; of boxes median and
-    quartiles; of curves at the places that most of a series' runs have.
+    Of boxes median and quartiles; of curves at the places that most of a series' runs have.
     """
     import pandas as pd
 

@@ -80,10 +80,9 @@ def figure_of(
     The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
 
     A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
-    ``needs``: dotted key of a result, without which a run is not drawn. Runs
-    left out or missing, and generated text, are noted under the figure and in the returned lines. Raises
-    :class:`UserError` if no run is done, naming the ``command`` that makes them, and for runs of several tasks unless
-    ``one_task`` is False.
+    ``needs``: dotted key of a result, without which a run is not drawn. Runs left out, and generated text, are noted
+    under the figure and in the returned lines. Raises :class:`UserError` if no run is done, naming the ``command`` that
+    makes them, and for runs of several tasks unless ``one_task`` is False.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -128,9 +127,8 @@ def figure_settings() -> Iterator[None]:
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
 
-    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit.
-
-    It needs no screen and is none of matplotlib's current figures.
+    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit. The figure needs
+    no screen, and is none of matplotlib's current ones.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
