@@ -168,7 +168,7 @@ def _cells(claim: Claim, runs: RunSet) -> pd.Series:
             free |= of_arm
             groups += [f"{key}." for key in of_arm]
     shared = []
-    for key in runs.counted:
+    for key in varying(runs.counted):
         selected = key.startswith(tuple(groups)) and key not in swept
         if key not in free and not selected:
             shared.append(key)
