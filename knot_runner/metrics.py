@@ -6,7 +6,6 @@ All code that evaluates, sorts, prints, judges claims or plots reads :data:`METR
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,20 @@ from typing import Literal
 
 import numpy as np
 
+from knot_runner.class_sums import (
+    ClassSums,
+    Coordinates,
+    TestSet,
+    accuracies,
+    cross_entropies,
+    distances_from_truth,
+    macro_f1,
+    means_of_classes,
+    means_of_examples,
+)
 from knot_runner.config.plugins import Table, checked, expect
 
-#: [C, d], of classes; None where they have none
-Coordinates = Sequence[Sequence[float]] | np.ndarray | None
+Direction = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Metric:
 
     #: title in tables
     title: str
-    better: Literal["higher", "lower"]
+    better: Direction
     #: computes it from a :class:`TestSet`; None if undefined there. Claims call it on every resample, which is slow
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
@@ -56,6 +65,8 @@ class Metric:
     of_logits: bool = False
     #: metric that holds its means over clients (by examples, each alike), if there is one
     over_clients: str = ""
+    #: whether comparisons of runs show it by default
+    preferred: bool = False
     #: dotted keys of a result without which a value says nothing: shown beside it, and never mixed in a column
     beside: tuple[str, ...] = ()
 
@@ -71,50 +82,6 @@ class Metric:
             return None if value is None else float(value)
         sums = class_sums(self, test)
         return None if sums is None else float(self.of_sums(sums)[0])
-
-
-@dataclass(frozen=True)
-class ClassSums:
-    """Sums over the examples of each of B test sets or resamples, by class.
-
-    ``hits``, ``predicted`` and ``truth`` are [B, C]; ``values`` [B, C] are sums of the metric's ``of_examples`` by true
-    class. Sums of parts are added by ``+``.
-    """
-
-    hits: np.ndarray
-    predicted: np.ndarray
-    truth: np.ndarray
-    values: np.ndarray | None = None
-
-    def __add__(self, other: ClassSums) -> ClassSums:
-        values = None if self.values is None or other.values is None else self.values + other.values
-        return ClassSums(self.hits + other.hits, self.predicted + other.predicted, self.truth + other.truth, values)
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """Predictions on one test set.
-
-    ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities`` [N, C], float64; ``labels`` [N];
-    ``coordinates`` [C, d] of the labels, or None; ``logits`` [N, C] if known, and the ``temperature`` T that the method
-    evaluates at.
-    """
-
-    __test__ = False  # not a class of tests
-
-    scores: np.ndarray
-    probabilities: np.ndarray
-    labels: np.ndarray
-    coordinates: Coordinates = None
-    logits: np.ndarray | None = None
-    temperature: float | None = None
-
-    @functools.cached_property
-    def confusion(self) -> np.ndarray:
-        """Counts [C, C], true class by predicted class."""
-        classes = self.scores.shape[1]
-        pairs = self.labels * classes + self.scores.argmax(1)
-        return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def of_logits(
@@ -138,56 +105,7 @@ def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
     return replace(sums, values=np.bincount(test.labels, values, len(table))[None])
 
 
-def _accuracy(sums: ClassSums) -> np.ndarray:
-    """Return the share of correct predictions; 0 without examples."""
-    shares: np.ndarray = sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
-    return shares
-
-
-def _macro_f1(sums: ClassSums) -> np.ndarray:
-    """Return the unweighted mean of F1 over the classes in truth or predictions (scikit-learn's ``macro``)."""
-    either = sums.predicted + sums.truth
-    shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
-    means: np.ndarray = shares.sum(1) / np.maximum((either > 0).sum(1), 1)
-    return means
-
-
-def _distances(test: TestSet) -> np.ndarray | None:
-    """Return || E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
-    if test.coordinates is None:
-        return None
-    points = np.asarray(test.coordinates, dtype=np.float64)
-    distances: np.ndarray = np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1)
-    return distances
-
-
-def _mean_of_classes(sums: ClassSums) -> np.ndarray:
-    """Return mean over the classes present of the mean value of a class's examples."""
-    assert sums.values is not None
-    present = sums.truth > 0
-    of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
-    means: np.ndarray = of_classes.sum(1) / present.sum(1)
-    return means
-
-
-def _mean(sums: ClassSums) -> np.ndarray:
-    """Return mean value of an example."""
-    assert sums.values is not None
-    means: np.ndarray = sums.values.sum(1) / sums.truth.sum(1)
-    return means
-
-
-def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
-    """Return -log softmax(z / T)[truth] of each example, in nats (FLex&Chill also divides by T in evaluations)."""
-    if test.logits is None or temperature is None:
-        return None
-    from scipy.special import log_softmax
-
-    of_truth: np.ndarray = -log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels]
-    return of_truth
-
-
-def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
+def _of_clients(title: str, better: Direction = "higher") -> Metric:
     """Return the metric of a share that is averaged over clients."""
     return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
 
@@ -219,25 +137,24 @@ def _problem(value: object, test: TestSet) -> str:
 
 #: Key in ``metrics`` of ``result.json`` -> metric, in display order.
 METRICS: Table[Metric] = Table("METRICS", {
-    "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=_macro_f1),
+    "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=macro_f1, preferred=True),
     "accuracy": Metric(
-        "accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=_accuracy, by_class=False,
-        over_clients="client_accuracy",
+        "accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=accuracies, by_class=False,
+        over_clients="client_accuracy", preferred=True,
     ),
     "sd": Metric(
-        "semantic distance", "lower", unit="SD", over="mean", short="SD", of_sums=_mean_of_classes,
-        of_examples=_distances,
+        "semantic distance", "lower", unit="SD", over="mean", short="SD", of_sums=means_of_classes,
+        of_examples=distances_from_truth, preferred=True,
     ),
     "loss": Metric(
-        "loss", "lower", unit="nats", of_sums=_mean, of_examples=lambda test: _cross_entropies(test, 1.0),
+        "loss", "lower", unit="nats", of_sums=means_of_examples, of_examples=lambda test: cross_entropies(test, 1.0),
         by_class=False, of_logits=True,
     ),
     "tempered_loss": Metric(
-        "loss of logits / T", "lower", unit="nats", of_sums=_mean,
-        of_examples=lambda test: _cross_entropies(test, test.temperature), by_class=False, of_logits=True,
+        "loss of logits / T", "lower", unit="nats", of_sums=means_of_examples,
+        of_examples=lambda test: cross_entropies(test, test.temperature), by_class=False, of_logits=True,
     ),
     "client_accuracy": _of_clients("accuracy over clients"),
-    "distance": Metric("distance", "lower"),
     # of private training, at user level
     "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
     # of clients' own models (pipelines/personalization/client_matrix.py): in distribution (ID) and out of it (OOD)
@@ -250,15 +167,33 @@ METRICS: Table[Metric] = Table("METRICS", {
     "unseen_accuracy": _of_clients("ID accuracy of unseen clients"),
     "id_loss": Metric("ID loss", "lower", unit="nats"),
     "ood_loss": Metric("OOD loss", "lower", unit="nats"),
-}, _accepted)  # fmt: skip
+}, _accepted, papers="metrics")  # fmt: skip
 
 
 #: The metric that rounds to target, the best round and ``stop_at_target`` are of.
 ACCURACY = "accuracy"
 #: The metric by which an epoch is kept, on validation examples, unless the method keeps it by its loss.
 SCORE = "f1"
-#: Maximum of other numbers of a result, by the last part of their key; the minimum is 0.
-OTHER_TOPS = {"auc": 1.0}
+
+
+@dataclass(frozen=True)
+class ResultNumber:
+    """A number of a result that is no metric of predictions.
+
+    ``better``: None if unknown; ``top``: its maximum, the minimum is 0; ``preferred``: whether comparisons of runs show
+    it by default.
+    """
+
+    better: Direction | None = None
+    top: float | None = None
+    preferred: bool = False
+
+
+#: A part of the key of a number in a result -> what it is.
+NUMBERS: Table[ResultNumber] = Table("NUMBERS", {
+    "auc": ResultNumber(top=1.0), "ari": ResultNumber("higher"), "seconds": ResultNumber("lower"),
+    "rounds_to_target": ResultNumber("lower"), "time_to_target": ResultNumber("lower"), "costs": ResultNumber("lower"),
+}, papers="metrics")  # fmt: skip
 
 
 def top_of(key: str) -> float | None:
@@ -268,7 +203,7 @@ def top_of(key: str) -> float | None:
     """
     metric = _metric_at(key)
     if metric is None:
-        return OTHER_TOPS.get(key.rpartition(".")[2])
+        return NUMBERS.get(key.rpartition(".")[2], ResultNumber()).top
     return metric.top if math.isfinite(metric.top) else None
 
 
@@ -329,6 +264,7 @@ def measure_all(
     table = {}
     for metric, value in measure_data_set(probabilities, labels, coordinates).items():
         values = {name: measured[metric] for name, measured in each.items() if metric in measured}
-        mean = METRICS[metric].over == "mean"
-        table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else value}
+        if METRICS[metric].over == "mean":
+            value = float(np.mean(list(values.values())))
+        table[metric] = {**values, "ALL": value}
     return table

@@ -14,11 +14,12 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.data.readers import TEXT_READERS
+from knot_runner.metrics import NUMBERS
 
 EXAMPLES = Path(__file__).parent / "plugins"
 TABLES = (
     FAMILIES, METHOD_SETTINGS, PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS, TEXT_READERS, TRACKERS, METHODS, TERMS,
-    LOSSES, WEIGHTINGS, METRICS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
+    LOSSES, WEIGHTINGS, METRICS, NUMBERS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
 )  # fmt: skip
 
 

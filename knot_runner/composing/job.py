@@ -25,14 +25,12 @@ from knot_runner.composing.named_values import (
     without_arm,
 )
 from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
+from knot_runner.config.settings.families import family_of_algorithm, load
 from knot_runner.config.settings.run import ARM, Settings, build_run
 from knot_runner.config.settings.run_id import run_id, settings_record
 from knot_runner.config.strict import without
 from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import LOGGER, UserError, unknown
-
-#: Settings that :func:`job_variant` describes in a job's title.
-TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -100,10 +98,11 @@ class ComposedJob:
     @property
     def title(self) -> str:
         """The job's display name: task, method, seed, and the settings that distinguish it within its grid."""
-        settings, variant = self.settings, job_variant(self.config["method"])
-        name = f"{settings.task.name} {settings.method.name}{variant} seed {settings.seed}"
-        others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
-        return " ".join([name, *others])
+        settings = self.settings
+        words = job_words(self.config["method"])
+        others = [part for part in self.label.split(", ") if part.split("=")[0] not in words]
+        parts = (settings.task.name, settings.method.name, *words.values(), f"seed {settings.seed}", *others)
+        return " ".join(filter(None, parts))
 
 
 def plain_yaml(config: Config) -> str:
@@ -117,17 +116,11 @@ def job_of(config: Config) -> ComposedJob:
     return ComposedJob({**config, **settings_record(settings)}, settings)
 
 
-def job_variant(method: Config) -> str:
-    """Return words for settings that a title does not show otherwise: temperature, graph, measures."""
-    text = ""
-    if method.get("temperature") not in (None, 1):
-        text += f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
-    if method.get("clustering"):
-        text += f" {method['clustering']['graph']}"
-    if method.get("fedwad") and method.get("distance") != "exact":
-        is_exact = method["fedwad"]["mode"] == "exact"
-        text += " exact" if is_exact else f" S={method['fedwad']['support']}"
-    return text
+def job_words(method: Config) -> dict[str, str]:
+    """Return key -> words of the settings that a title always shows; its words replace those of the label."""
+    family = family_of_algorithm(method["algorithm"])
+    words: dict[str, str] = load(family.title)(method) if family.title else {}
+    return words
 
 
 # ---------------------------------------------------------------------------------------------------------- job grid

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from knot_runner.config.strict import build
+from knot_runner.config.strict import build, without
 from knot_runner.report.claims.measures import check_target, measure_of
-from knot_runner.report.claims.spec import SEEDS, planned_seeds, read_claims, unlike_reason
+from knot_runner.report.claims.spec import SEEDS, TARGET_MEASURES, planned_seeds, read_claims, unlike_reason
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
@@ -24,15 +24,13 @@ class ReportSettings:
     figures: list[str | dict[str, str | int | float]] = field(default_factory=list)
     paper: str | None = None
     reference: str = ""
-    target: float | str = "best_of_T4"
+    target: float | str | None = None
     cases: Any = None
     seeds: int = SEEDS
     claims: list[Any] | None = None
     unlike: str | None = None
     notes: list[str] = field(default_factory=list)
     objective: str = ""
-    #: encoders that the settings of the preset choose from (fedwad/table1)
-    encoders: dict[str, Any] = field(default_factory=dict)
 
 
 def check_report(spec: Config) -> None:
@@ -49,13 +47,17 @@ def check_report(spec: Config) -> None:
     known = dict(spec)
     if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's may read keys of its own
         known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
-    build(ReportSettings, known, "report")
+    elif kind in TABLE_KINDS:
+        known = without(known, *TABLE_KINDS[kind].options)
+    report = build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
-        printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), spec.get("metrics", TABLE_KINDS[kind].usual))
+        printed_table(TABLE_KINDS[kind], kind, report.paper, spec.get("metrics", TABLE_KINDS[kind].usual))
     figures_of(spec)
     planned_seeds(spec)
     unlike_reason(spec)
     preset_cases(spec, None)
-    check_target(spec.get("target", "best_of_T4"))
-    for claim in read_claims(spec):
+    claims = read_claims(spec)
+    for claim in claims:
         measure_of(claim)
+    if report.target is not None or any(claim.measure in TARGET_MEASURES for claim in claims):
+        check_target(report.target)

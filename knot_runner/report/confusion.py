@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from rich.console import Group
 
-from knot_runner.metrics import TestSet
+from knot_runner.class_sums import TestSet
 from knot_runner.records import has_record
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import first_few
@@ -54,11 +54,11 @@ def confusion_table(run: MeasuredRun) -> Group:
         raise UserError(f"runs of kind {run.result.kind} have no predicted classes", run.folder)
     names = run.result.labels.names
     rows = []
-    for i, own in enumerate(counts):
-        wrong = [j for j in np.argsort(-own, kind="stable") if j != i and own[j]]
-        texts = [f"{names[j]} ({own[j]})" for j in wrong]
-        share = f"{own[i] / max(own.sum(), 1):.0%}"
-        rows.append([names[i], str(own.sum()), share, first_few(texts, MOST_WRONG)])
+    for i, predicted in enumerate(counts):
+        wrong = [j for j in np.argsort(-predicted, kind="stable") if j != i and predicted[j]]
+        texts = [f"{names[j]} ({predicted[j]})" for j in wrong]
+        share = f"{predicted[i] / max(predicted.sum(), 1):.0%}"
+        rows.append([names[i], str(predicted.sum()), share, first_few(texts, MOST_WRONG)])
     numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
     columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
     title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are correct"

@@ -20,12 +20,14 @@ from knot_runner.report.compare.settings import (
     select_runs,
     typed_column,
     varying,
+    written,
 )
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, rounds, with_files
-from knot_runner.report.run_rows import leaves
+from knot_runner.report.run_folders import Job, Run, is_finished, load_runs, lookup, rounds, with_files
+from knot_runner.report.run_rows import IDENTITY, leaves, run_rows
 from knot_runner.util.config_yaml import Config, read_config
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
@@ -35,8 +37,6 @@ CONFIG = "config.yaml"
 Per = Literal["run", "round", "client"]
 #: Numbers in a result, or a row of rounds.jsonl, that are not measurements.
 NO_MEASURES = ("seed", "threads", "round")
-#: Columns that identify a run, in every frame for users.
-IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 #: Settings already in these columns.
 _TOLD = ("task.name", "method.name", "seed", "run_id", "status")
 #: Maximum number of folders named in a line; of more only the number is given.
@@ -47,7 +47,7 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
+    ``runs``: one row per run, as in :func:`run_rows`.
 
     ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
     setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
@@ -74,6 +74,17 @@ class RunSet:
         frames = {name: getattr(self, name) for name in names}
         return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
 
+    def having(self, wanted: Config) -> RunSet:
+        """Return the runs with all settings of ``wanted``: dotted key -> its value, or a list of them.
+
+        A setting that a run lacks is null.
+        """
+        fitting = self.runs.run.notna()
+        for key, value in wanted.items():
+            values = value if isinstance(value, list) else [value]
+            fitting &= self.settings[key].fillna(written(None)).isin(map(written, values))
+        return self.only(fitting)
+
     def grouped(self, keys: Sequence[str]) -> RunSet:
         """Return the runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
@@ -81,7 +92,7 @@ class RunSet:
     @property
     def finished(self) -> RunSet:
         """The finished runs."""
-        return self.only(self.runs["state"] == "done")
+        return self.only(self.runs.state == "done")
 
     def keys(self) -> list[str]:
         """Every dotted key of ``settings`` that some run has."""
@@ -98,7 +109,7 @@ class RunSet:
 
     def values(self, metric: str) -> pd.Series:
         """Return ``metric`` (dotted key) of the finished runs that have it, indexed by run."""
-        return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
+        return self.metrics.loc[self.metrics.metric == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
         """Return the tidy frame: one row per run and metric.
@@ -119,9 +130,9 @@ class RunSet:
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
-        seeds = self.runs["seed"].map(int)  # int64, where they were objects
+        seeds = self.runs.seed.map(int)  # int64, where they were objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
-        numbers = self.metrics if per == "run" else _logged(self.runs["run"], per)
+        numbers = self.metrics if per == "run" else _logged(self.runs.run, per)
         return identified.join(numbers.dropna()).reset_index(drop=True)
 
 
@@ -131,22 +142,27 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
 
     if per not in ("round", "client"):
         raise UserError("expected run, round or client", f"per={per}")
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for i, run in runs.items():
         if not is_finished(run) or not has_record(run.folder, run.result, ROUNDS_FILE):
             continue
         for row in rounds(run):
-            place = (i, row["round"])
             if per == "round":
-                found += [(*place, *pair) for pair in _numbers(row)]
-                continue
-            if "clients" in row:
-                found += [(*place, client, "accuracy", value) for client, value in enumerate(row["clients"])]
-            for name in [name for name in ("before", "after") if name in row]:
-                measured = zip(row["participants"], row[name], strict=True)
-                found += [(*place, client, name, value) for client, value in measured]
+                rows += [(i, row["round"], *pair) for pair in _numbers(row)]
+            else:
+                rows += [(i, row["round"], *measured) for measured in _of_clients(row)]
     columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
-    return pd.DataFrame(found, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
+    return pd.DataFrame(rows, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
+
+
+def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
+    """Yield (client, metric, value) of a row of rounds.jsonl."""
+    for client, value in enumerate(row.get("clients", ())):
+        yield client, "accuracy", value
+    for name in ("before", "after"):
+        if name in row:
+            for client, value in zip(row["participants"], row[name], strict=True):
+                yield client, name, value
 
 
 def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
@@ -194,21 +210,20 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
 
     counted = [flatten_settings(counted_settings(run.config)) for run in runs]
     settings = []
-    for run, own in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
-        facts = flatten_settings(without(dict(run.config), "sweep", "report"))
-        facts |= {"run_id": run.run_id, "status": _state(run)}
+    for run, that_count in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
+        texts = flatten_settings(without(dict(run.config), "sweep", "report"))
+        texts |= {"run_id": run.run_id, "status": run.state}
         if run.result:
-            facts["data"] = run.result.data
-        settings.append(facts | own)
+            texts["data"] = run.result.data
+        settings.append(texts | that_count)
     numbers = []
     for i, run in enumerate(runs):
         if is_finished(run):
             numbers += [(i, *pair) for pair in _numbers(content_of(run.result))]
-    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "run": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
     return RunSet(
         out,
-        pd.DataFrame(described, columns=[*IDENTITY, "run"], dtype=object),
+        run_rows(runs),
         pd.DataFrame(settings, dtype=object),
         pd.DataFrame(counted, dtype=object),
         metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
@@ -237,12 +252,6 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
     except (KeyError, TypeError, AttributeError):
         raise ValueError("config.yaml lacks settings") from None
     return Job(folder.name, folder, task, method, seed, "", config, data)
-
-
-def _state(run: Run) -> str:
-    if run.status == "missing":
-        return "failed" if (run.folder / "failed.json").is_file() else "unfinished"
-    return UNUSED.get(run.status, run.status)
 
 
 def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:

@@ -60,7 +60,10 @@ class Job:
 
     def has(self, wanted: Config) -> bool:
         """Return whether it has all settings of ``wanted``: dotted key -> its value, or a list of them."""
-        return all(self.setting(key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
+        for key, values in wanted.items():
+            if self.setting(key) not in (values if isinstance(values, list) else [values]):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,13 @@ class Run(Job):
     problem: str = ""
     result: RunResult | None = None
     command: str = field(default="", compare=False)
+
+    @property
+    def state(self) -> str:
+        """Its status as shown: "failed" or "unfinished" where it is missing, else a value of :data:`UNUSED`."""
+        if self.status == "missing":
+            return "failed" if (self.folder / "failed.json").is_file() else "unfinished"
+        return UNUSED.get(self.status, self.status)
 
     def metric(self, metric: str, dataset: str) -> float | None:
         """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
@@ -180,14 +190,15 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     :class:`UserError` naming the file when it is absent or damaged.
     """
     stored = arrays(run, PREDICTIONS)
-    found = {}
+    by_data = {}
     for key, shares in stored.items():
         name, _, part = key.rpartition(".")
         if part == "probabilities":
-            own = f"{name}.labels"
-            after = f"{name.removeprefix('before/')}.labels"
-            found[name] = (shares, stored[own if own in stored else after])
-    return found
+            labels = stored.get(f"{name}.labels")
+            if labels is None:
+                labels = stored[f"{name.removeprefix('before/')}.labels"]
+            by_data[name] = (shares, labels)
+    return by_data
 
 
 def rounds(run: Run, command: str = "") -> list[LogRow]:

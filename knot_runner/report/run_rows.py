@@ -1,19 +1,14 @@
-"""Runs as rows of a frame, which tables, figures and claims filter, group and average.
-
-Federated runs also have the cases and rows of a table that they belong to: temperature, rate control, other settings.
-"""
+"""Runs as rows of a frame, which tables, figures and claims filter, group and average."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from knot_runner import metrics
 from knot_runner.metrics import METRICS, beside
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
-from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished, lookup
+from knot_runner.report.run_folders import Job, Run, RunT, finished, lookup
 from knot_runner.results import EVALUATED, RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -22,109 +17,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return one row per run, in the given order.
+#: Columns that identify a run, in every frame for users.
+IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 
-    Columns: ``task``, ``method``, ``label``, ``seed``, ``run_id``, ``status``, ``run``.
-    """
+
+def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
+    """Return one row per run, in the given order: :data:`IDENTITY`, ``label`` and ``run``, the :class:`Run`."""
     import pandas as pd
 
-    columns = ["task", "method", "label", "seed", "run_id", "status", "run"]
-    return pd.DataFrame([{**vars(run), "run": run} for run in runs], columns=columns, dtype=object)
+    rows = [{**vars(run), "folder": str(run.folder), "state": run.state, "run": run} for run in runs]
+    return pd.DataFrame(rows, columns=[*IDENTITY, "label", "run"], dtype=object)
 
 
-def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """Return ``rows`` with one run per seed and value of the columns ``place``; equal runs count once.
+def one_per_seed(rows: pd.DataFrame, keys: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
+    """Return ``rows`` with one run per seed and value of the columns ``keys``; equal runs count once.
 
-    Raises ValueError for two different runs; ``named``: returns the name of a row's place for the error.
+    Raises ValueError for two different runs; ``named``: returns the name of a row for the error.
     """
-    keys = [*place, "seed"]
-    shared = rows.groupby(keys, sort=False)["run_id"].transform("nunique") > 1
+    cell = [*keys, "seed"]
+    shared = rows.groupby(cell, sort=False)["run_id"].transform("nunique") > 1
     if shared.any():
         first = rows[shared].iloc[0]
         raise ValueError(f"two runs share {named(first)} and seed {first.seed}")
-    return rows.drop_duplicates(keys)
+    return rows.drop_duplicates(cell)
 
 
-#: Settings that a row describes by itself.
-SHOWN_KEYS = ("method.temperature", "method.lr_control")
-#: The metric by which cases are told apart.
-OVERALL = f"metrics.{metrics.ACCURACY}.ALL"
 #: Case -> dotted setting -> its value, or a list of them.
 Cases = Mapping[str, Config]
 
 
-@dataclass(frozen=True, order=True)
-class RowSetting:
-    """Key of a row.
-
-    ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings, as text.
-    """
-
-    temperature: float
-    control: bool = False
-    other: str = ""
-
-    @property
-    def head(self) -> str:
-        """The training temperature, as the paper prints it."""
-        return "1" if self.control else f"{self.temperature:g}"
-
-    @property
-    def settings(self) -> str:
-        """The other settings, "" for plain chilling."""
-        rate = f"rate=lr/{self.temperature:g}" if self.control else ""
-        return ", ".join(filter(None, (rate, self.other)))
-
-    @property
-    def name(self) -> str:
-        """Temperature and other settings, for use in a sentence."""
-        rest = f" ({self.other})" if self.other else ""
-        return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
-
-
-def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
-
-    There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
-
-    A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
-    T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
-    different runs of one cell.
-    """
-    rows = run_rows(runs)
-    rows["case"] = [case_of(run, cases) for run in runs]
-    for case, own in rows.groupby("case", sort=False):
-        shown = variants(OVERALL, own["run"])
-        for i, run in zip(own.index, own["run"], strict=True):
-            if is_finished(run) and variant(OVERALL, run.result) != shown[0]:
-                rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
-    for _, own in rows.groupby("case", sort=False):
-        for i, run, other in zip(own.index, own["run"], others(own["run"], SHOWN_KEYS), strict=True):
-            temperature, control = (run.setting(key) for key in SHOWN_KEYS)
-            if control is None:
-                raise UserError(f"{run.task} {run.method}: not federated, so it has no training temperature")
-            rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
-    rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    place = ranks([*cases, *rows["case"]])
-    keys = ranks(hottest_first(rows["key"]))
-    order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
-    return rows.loc[order.sort_values(kind="stable").index]
-
-
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Name -> its place among the distinct ``names``, in order of first occurrence."""
+    """Return name -> its rank among the distinct ``names``, in order of first occurrence."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
-
-
-def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return distinct ``keys``, highest temperature first, each rate control after its temperature."""
-    return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
-
-
-def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Return heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
-    return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
@@ -186,26 +110,31 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
     Raises :class:`UserError`, naming ``otherwise`` as missing, if none has.
     """
-    found = [run for run in runs if lookup(run.result, key)]
-    if not found:
+    having = [run for run in runs if lookup(run.result, key)]
+    if not having:
         raise UserError(f"none of the runs has {otherwise}")
-    return found
+    return having
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
     """Return dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= leaves(value, f"{above}{key}.")
+            by_key |= leaves(value, f"{above}{key}.")
         else:
-            found[f"{above}{key}"] = value
-    return found
+            by_key[f"{above}{key}"] = value
+    return by_key
 
 
-def others(jobs: Iterable[Job], shown: Container[str]) -> list[str]:
+def others(jobs: Iterable[Job], shown: Iterable[str]) -> list[str]:
     """Return for each job the settings in which the ``jobs`` differ, without those already ``shown``."""
-    facts = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]
-    keys = dict.fromkeys(key for own in facts for key in own if key not in shown)
-    unlike = [key for key in keys if len({own.get(key) for own in facts}) > 1]
-    return [", ".join(f"{key}={own[key]}" for key in unlike if key in own) for own in facts]
+    import pandas as pd
+
+    labels = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]
+    settings = pd.DataFrame(labels, dtype=object)
+    differing = settings.loc[:, settings.nunique(dropna=False) > 1].drop(columns=list(shown), errors="ignore")
+    texts = []
+    for _, row in differing.iterrows():
+        texts.append(", ".join(f"{key}={value}" for key, value in row.dropna().items()))
+    return texts

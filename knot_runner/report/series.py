@@ -33,14 +33,18 @@ class Band:
 
 def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -> Band:
     """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
-    series = list(series)
-    keys = [set(one) for one in series]
-    places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
-    cells = [[one[place] for one in series if place in one] for place in places]
-    found = [mean_interval(own) for own in cells]
-    mean = np.array([center for center, _ in found])
-    half = np.array([half or 0.0 for _, half in found])
-    return Band(np.array(places), mean, mean - half, mean + half, np.array([len(own) for own in cells]))
+    runs = 0
+    by_place: dict[AxisPlace, list[float]] = {}
+    for run in series:
+        runs += 1
+        for position, value in run.items():
+            by_place.setdefault(position, []).append(value)
+    places = sorted(position for position, values in by_place.items() if len(values) == runs or not everywhere)
+    estimates = [mean_interval(by_place[position]) for position in places]
+    mean = np.array([center for center, _ in estimates])
+    half = np.array([half or 0.0 for _, half in estimates])
+    seeds = np.array([len(by_place[position]) for position in places])
+    return Band(np.array(places), mean, mean - half, mean + half, seeds)
 
 
 def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: bool = True) -> dict[Names, Band]:
@@ -63,7 +67,7 @@ def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: 
 def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
     """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
-    for names, one in bands.items():
-        columns = (one.places, one.mean, one.low, one.high, one.seeds)
+    for names, line in bands.items():
+        columns = (line.places, line.mean, line.low, line.high, line.seeds)
         rows += [[*names, *values] for values in zip(*columns, strict=True)]
     return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits=6)

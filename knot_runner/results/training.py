@@ -63,6 +63,11 @@ class StagesResult(RunResult):
     selected_epoch: int | None = None
     rows: Any = None
 
+    @property
+    def global_sets(self) -> list[str]:
+        """Names of the data sets of the global model."""
+        return [name for name, sizes in self.datasets.items() if sizes.role == "global"]
+
     def __post_init__(self) -> None:
         require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "empty")
         check_scores("metrics", self.metrics)

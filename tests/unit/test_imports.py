@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "knot_runner"
 FLOORS = [
     {"util"},
     {"config"},
-    {"metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
+    {"class_sums", "metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
     {"engine"},
     {"methods", "report", "engines"},
     {"pipelines"},

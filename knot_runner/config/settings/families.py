@@ -43,6 +43,8 @@ class Family:
     check: str = ""
     #: function of the method's settings, as plain data, that returns those that can change the numbers; "" for all
     counted: str = ""
+    #: function of the same data that returns key -> words of the settings that a job's title always shows; "" for none
+    title: str = ""
     #: whether runs train
     trains: bool = True
     #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
@@ -68,16 +70,19 @@ class TaskKind:
     method: str
     #: its contents in words
     contents: str
+    #: description of its embedded data
+    embedded: str = ""
     #: whether models are trained on it; otherwise there is neither model, training nor partition
     trains: bool = False
     #: function of the settings and the data folder that raises :class:`UserError` for missing files; "" for none
     check_files: str = ""
 
 
+DIGITS_NOTE = "scikit-learn's handwritten digits (task.source=embedded)"
 #: ``kind`` of a task -> what it is; tasks without a kind are texts.
 TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
-    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", trains=True),
-    "images": TaskKind(ImageTaskSettings, "fedavg", "images", trains=True),
+    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", "Generated text (task.source=embedded)", trains=True),
+    "images": TaskKind(ImageTaskSettings, "fedavg", "images", DIGITS_NOTE, trains=True),
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
@@ -159,5 +164,6 @@ register(Family(
     result="knot_runner.results.federated:FederatedResult",
     methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
     check="knot_runner.config.settings.checks:check_federated_method",
+    title="knot_runner.config.settings.methods.federated:federated_words",
     holds_out=True, ends_with_model=True,
 ))  # fmt: skip

@@ -13,16 +13,18 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.strict import by_key
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
-from knot_runner.report.claims.measures import WARM, LearningCurve, check_target, with_learning_curves
+from knot_runner.papers.chill.rows import RowSetting, case_rows, hottest_first, row_heads
+from knot_runner.papers.chill.target import WARM, best_of_t4
+from knot_runner.report.claims.measures import TARGETS, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableLayout, TableRow
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, measured_line, preset_cases, row_heads
+from knot_runner.report.run_rows import measured_line, preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
@@ -172,9 +174,7 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
     return lines + cited(table)
 
 
-def chilling_frame(
-    rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
-) -> pd.DataFrame:
+def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | str) -> pd.DataFrame:
     """Return ``rows`` of :func:`case_rows` with the numbers that tables show.
 
     Adds the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to reach:
@@ -244,8 +244,11 @@ TOPS = {"accuracy": 100.0, "f1": 1.0}
 OF_TARGET = {"rounds", "speedup"}
 
 
+TARGETS["best_of_T4"] = best_of_t4
 FIGURES.update(gradients=gradient_figure, boundary=boundary_figure, softmax=softmax_figure)
 TABLE_KINDS.update(
-    temperatures=TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
+    temperatures=TableKind(
+        temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures", layout=TableLayout(uniform=True)
+    ),
     trace=TableKind(trace, printed="trace", needs="chill/mnist_notebook"),
 )

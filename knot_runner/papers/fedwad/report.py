@@ -9,6 +9,7 @@ from knot_runner.papers.fedwad.matrix_figures import distance_course, matrix_fig
 from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.render.table_model import TableLayout
 from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.kind import TableKind
@@ -26,5 +27,8 @@ FIGURES.update(
     moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
     distance_course=distance_course, coreset_images=coreset_images,
 )  # fmt: skip
-TABLE_KINDS.update(clustered=TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"))
+TABLE_KINDS["clustered"] = TableKind(
+    clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered", options=("encoders",),
+    layout=TableLayout(wide_heads=True, splits=True),
+)  # fmt: skip
 CLAIM_MEASURES.update(gap=ClaimMeasure("%", 3, 100.0, read=_gap))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from knot_runner.config.settings.families import TASK_KINDS, Family, TaskKind, register
+from knot_runner.config.settings.families import DIGITS_NOTE, TASK_KINDS, Family, TaskKind, register
 from knot_runner.config.settings.image_tasks import ImageTaskSettings, check_pixels
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.partition import Centralized
@@ -177,6 +177,14 @@ def counted_distance(method: Config) -> Config:
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
 
+def fedwad_words(method: Config) -> dict[str, str]:
+    """Return key -> words of the settings that a job's title always shows: the size of the interpolating measure."""
+    fedwad = method.get("fedwad")
+    if not fedwad or method.get("distance") == "exact":
+        return {}
+    return {"method.fedwad.support": "exact" if fedwad["mode"] == "exact" else f"S={fedwad['support']}"}
+
+
 def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
@@ -184,11 +192,12 @@ def check_clients(settings: Settings) -> None:
         raise Misfit("partition=centralized", method, "a distance needs the data of two clients")
 
 
+TITLE = "knot_runner.papers.fedwad.settings:fedwad_words"
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}
 TASK_KINDS.update(
     gaussians=TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians"),
     image_sets=TaskKind(ImageSetsSettings, "dataset_distance", "sets of images",
-                        check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
+                        DIGITS_NOTE, check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
 )  # fmt: skip
 register(Family(
     "distance", {"federated_distance": FederatedDistanceSettings}, ("gaussians",),
@@ -196,7 +205,7 @@ register(Family(
     inspect="knot_runner.papers.fedwad.distance:inspect_distance",
     summary="knot_runner.papers.fedwad.results:distance_summary",
     result="knot_runner.papers.fedwad.results:DistanceResult",
-    counted="knot_runner.papers.fedwad.settings:counted_distance",
+    counted="knot_runner.papers.fedwad.settings:counted_distance", title=TITLE,
     preload=("knot_runner.papers.fedwad.distance",), trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
@@ -205,19 +214,19 @@ register(Family(
     inspect="knot_runner.papers.fedwad.matrix:inspect_matrix",
     summary="knot_runner.papers.fedwad.results:matrix_summary",
     result="knot_runner.papers.fedwad.results:MatrixResult",
-    check="knot_runner.papers.fedwad.settings:check_clients", trains=False, on_gpu=False,
+    check="knot_runner.papers.fedwad.settings:check_clients", title=TITLE, trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
     "coreset", {"coreset": CoresetSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset",
     inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
     summary="knot_runner.papers.fedwad.results:coreset_summary",
-    result="knot_runner.papers.fedwad.results:CoresetResult", trains=False, on_gpu=False,
+    result="knot_runner.papers.fedwad.results:CoresetResult", title=TITLE, trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
     "knn", {"coreset_knn": CoresetKnnSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset_knn",
     inspect="knot_runner.papers.fedwad.coreset:inspect_coreset_knn",
     summary="knot_runner.papers.fedwad.results:knn_summary",
-    result="knot_runner.papers.fedwad.results:KnnResult", trains=False, on_gpu=False,
+    result="knot_runner.papers.fedwad.results:KnnResult", title=TITLE, trains=False, on_gpu=False,
 ))  # fmt: skip

@@ -12,7 +12,7 @@ from knot_runner.papers.knot.bias_figures import bias_figure, probe_figure
 from knot_runner.papers.knot.bound_report import bound_figure
 from knot_runner.papers.knot.prediction_figures import confidence, expected_label, vector_figure
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableLayout, TableRow
 from knot_runner.report.run_folders import finished, is_finished, lookup
 from knot_runner.report.run_rows import ranks, run_rows
 from knot_runner.report.tables.build import TABLE_KINDS
@@ -64,4 +64,6 @@ FIGURES.update(
     expected_label=expected_label, confidence=confidence, tsne=vector_figure, support=vector_figure,
     epsilon=vector_figure, bias=bias_figure, probe=probe_figure, bound=bound_figure,
 )  # fmt: skip
-TABLE_KINDS.update(locals=TableKind(local_models, computed_metrics, printed="locals", needs="knot/table1"))
+TABLE_KINDS["locals"] = TableKind(
+    local_models, computed_metrics, printed="locals", needs="knot/table1", layout=TableLayout(wide_heads=True)
+)

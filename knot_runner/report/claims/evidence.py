@@ -16,7 +16,8 @@ from knot_runner.report.claims.items import Bank, Problems, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
-from knot_runner.report.run_folders import Run, finished
+from knot_runner.report.frame import RunSet
+from knot_runner.report.run_folders import finished
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, looks
 from knot_runner.util.config_yaml import Config
@@ -46,19 +47,24 @@ class Evidence:
     refused: bool = False
 
 
-def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> list[Evidence]:
+def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``.
 
     Raises :class:`UserError` for claims that their runs cannot decide.
     """
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
-    found = [[_measured(claim, effect, rounds) for effect in units(claim, runs)] for claim in claims]
-    wanted = {want for effect in itertools.chain(*found) for want in effect.wants}
-    bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs)})
+    by_claim = []
+    wanted: set[Want] = set()
+    for claim in claims:
+        measured = [_measured(claim, effect, rounds) for effect in units(claim, runs)]
+        by_claim.append(measured)
+        wanted.update(*(effect.wants for effect in measured))
+    done = {run.run_id: run for run in finished(runs.runs.run)}
+    bank, problems = replicates(sorted(wanted, key=repr), done)
     seeds = planned_seeds(options)
     reason = unlike_reason(options)
     gathered = []
-    for claim, effects in zip(claims, found, strict=True):
+    for claim, effects in zip(claims, by_claim, strict=True):
         for i, effect in enumerate(effects):
             damaged = [want.run_id for want in effect.wants if want not in bank and want not in problems]
             if damaged:
@@ -99,15 +105,16 @@ def _evidence(
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost = {effect.seed for effect in effects if effect.lost}
-    there = {effect.seed for effect in effects} - lost
-    whole = next(seed for seed in itertools.count() if seed not in there)
+    complete = {effect.seed for effect in effects} - lost
+    whole = next(seed for seed in itertools.count() if seed not in complete)
     look = next(reversed(looks(seeds, whole)), None)
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["some settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    runs = len({run.run_id for effect in effects for run in effect.runs})
+    asked_for = list(itertools.chain(*(effect.runs for effect in effects)))
+    runs = len({run.run_id for run in asked_for})
     unlike = unlike_line(claim, effects)
     if unlike and not reason:
         line = f"the runs hold out different shares of the training examples: {unlike}"
@@ -125,19 +132,20 @@ def _evidence(
         notes.append(f"{counts}; the true effect is {', '.join(sides)}")
     if look is None:
         notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are finished")
-    elif rest := len(there) - look.seeds:
+    elif rest := len(complete) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
         notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are finished")
-    statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
-    apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
-    kinds = [kind for kind in variants(_key(claim), [run for effect in cells for run in effect.runs]) if kind]
+    one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
+    counted_runs = itertools.chain(*(effect.runs for effect in cells))
+    kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
-    fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
+    wanted = set(itertools.chain(*(effect.wants for effect in cells)))
+    fixed = {problems[want] for want in wanted if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
-    made, basis = _over_seeds(claim, cells, bank if not fixed else None)
-    return Evidence(made, runs, whole, look, notes, bounds[-1], bounds[1], apart, basis)
+    estimate, basis = _over_seeds(claim, cells, bank if not fixed else None)
+    return Evidence(estimate, runs, whole, look, notes, bounds[-1], bounds[1], one_sided, basis)
 
 
 def _key(claim: Claim) -> str:
@@ -155,16 +163,21 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
 
     ``bank``: None where test items cannot be resampled.
     """
-    by_seed = [own for _, own in sorted(by_key((effect.seed, effect) for effect in cells).items())]
-    made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
-    if bank is None or not measure_of(claim).items:
-        alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
-        return estimate_effect(made, None), alone
-    again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)
-    return estimate_effect(made, again), "seeds and test items" if len(by_seed) > 1 else "test items"
+    by_seed = by_key((effect.seed, effect) for effect in cells)
+    means = []
+    resampled = []
+    for _, effects in sorted(by_seed.items()):
+        means.append(math.fsum(effect.value for effect in effects) / len(effects))
+        if bank is not None and measure_of(claim).items:
+            resampled.append(_resampled(claim, effects, bank))
+    if resampled:
+        basis: Basis = "seeds and test items" if len(by_seed) > 1 else "test items"
+        return estimate_effect(means, np.stack(resampled, axis=1)), basis
+    tested = measure_of(claim).tested
+    return estimate_effect(means, None), "seeds, not the test items that they share" if tested else "seeds"
 
 
-def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
+def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
     """Return one seed's mean effect on each of B resamples of the items [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
@@ -181,6 +194,6 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)
-    cells = {cell: own for cell, own in seeds.items() if len(own) == most}
+    cells = {cell: common for cell, common in seeds.items() if len(common) == most}
     shared = set.intersection(*map(set, cells.values())) if cells else set()
     return [effect for effect in effects if effect.cell in cells and effect.seed in shared]

@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from knot_runner.class_sums import ClassSums, TestSet
 from knot_runner.config.strict import by_key
-from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
+from knot_runner.metrics import METRICS, Metric
 from knot_runner.records import has_record
 from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
@@ -54,7 +55,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
     Problems are damaged records, whose runs are left out, and measures that cannot be resampled. ``runs``: finished
     runs by run id.
     """
-    found: Bank = {}
+    bank: Bank = {}
     problems: Problems = {}
     pending = []
     for want in dict.fromkeys(wanted):
@@ -68,18 +69,18 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
         model = (want.run_id, want.side, want.measure)
         try:
             if want.over:
-                found[want] = _over_clients(want, runs[want.run_id])
+                bank[want] = _over_clients(want, runs[want.run_id])
             elif want.run_id in problems:
                 continue
             elif model in sums:
-                found[want] = _of_sums(want, sums[model])
+                bank[want] = _of_sums(want, sums[model])
             else:
-                found[want] = _of_examples(want, runs[want.run_id])
+                bank[want] = _of_examples(want, runs[want.run_id])
         except _CannotResample as problem:
             problems[want] = str(problem)
         except UserError as problem:
             problems[want.run_id] = str(problem)
-    return found, problems
+    return bank, problems
 
 
 class _CannotResample(Exception):
@@ -120,17 +121,17 @@ def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
 def _tests(run: MeasuredRun) -> dict[tuple[ModelSide, str], TestSet]:
     """Return (side, data set) -> the stored predictions."""
     coordinates = lookup(run.result, "labels.coordinates")
-    found: dict[tuple[ModelSide, str], TestSet] = {}
+    tests: dict[tuple[ModelSide, str], TestSet] = {}
     for key, (shares, labels) in predictions(run).items():
         side: ModelSide = "before" if key.startswith("before/") else "after"
-        found[side, key.removeprefix("before/")] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
-    return found
+        tests[side, key.removeprefix("before/")] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
+    return tests
 
 
 def _resamples(test: TestSet) -> Iterator[TestSet]:
     for block in item_draws(len(test.labels), _seed(test)):
-        for own in block:
-            yield TestSet(test.scores[own], test.probabilities[own], test.labels[own], test.coordinates)
+        for items in block:
+            yield TestSet(test.scores[items], test.probabilities[items], test.labels[items], test.coordinates)
 
 
 def _seed(test: TestSet) -> int:
@@ -177,7 +178,7 @@ def _sums(
         for (side, name), test in stored.items():
             for measure in sorted(set(metrics_of.get((run_id, side), []))):
                 tests[name, _seed(test)].append(((run_id, side, measure), _columns(METRICS[measure], test)))
-    found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
+    sums_of: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
     for (name, seed), models in tests.items():
         step = max(1, WIDEST // max(columns[0].size for _, columns in models))
         for first in range(0, len(models), step):  # columns are concatenated, so that items are drawn few times
@@ -185,9 +186,9 @@ def _sums(
             flat = [columns.reshape(len(columns), -1) for _, columns in block]
             sums = resampled_sums(np.concatenate(flat, axis=1), seed)
             ends = np.cumsum([columns.shape[1] for columns in flat])[:-1]
-            for (model, columns), own in zip(block, np.split(sums, ends, axis=1), strict=True):
-                found[model][name] = ClassSums(*own.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
-    return found
+            for (model, columns), part in zip(block, np.split(sums, ends, axis=1), strict=True):
+                sums_of[model][name] = ClassSums(*part.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
+    return sums_of
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
@@ -222,8 +223,11 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     elif want.over == "clusters":
         groups = np.array(lookup(run.result, "clusters.labels") or groups)
     share = np.array(accuracies, dtype=float)  # NaN: not measured
-    there = ~np.isnan(share) & (sizes > 0)
+    known = ~np.isnan(share) & (sizes > 0)
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
-    hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes))) * there
-    named = [np.flatnonzero((groups == group) & there) for group in np.unique(groups[there])]
-    return np.asarray(np.mean([hits[:, own].sum(1) / sizes[own].sum() for own in named], axis=0))
+    hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes))) * known
+    accuracies = []
+    for group in np.unique(groups[known]):
+        members = np.flatnonzero((groups == group) & known)
+        accuracies.append(hits[:, members].sum(1) / sizes[members].sum())
+    return np.asarray(np.mean(accuracies, axis=0))

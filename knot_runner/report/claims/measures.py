@@ -6,14 +6,15 @@ Among them is the cost of each run to reach a target accuracy: rounds trained, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at, top_of
-from knot_runner.report.claims.pairs import ModelSide, settings_of
+from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
+from knot_runner.report.frame import RunSet
 from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
 from knot_runner.results import bytes_of
 from knot_runner.util.config_yaml import Config
@@ -42,10 +43,10 @@ class ClaimMeasure:
 
 
 def _agreement(run: Run) -> float | str | None:
-    found = getattr(run.result, "clusters", None)
-    if found is None:
+    clusters = getattr(run.result, "clusters", None)
+    if clusters is None:
         return None
-    return "no planted groups" if found.ari is None else found.ari
+    return "no planted groups" if clusters.ari is None else clusters.ari
 
 
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
@@ -53,9 +54,10 @@ def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
     return measure if measure.read is None else replace(measure, read=checked(where, measure.read, _problem))
 
 
-def _problem(found: object, run: Run) -> str:
-    number = isinstance(found, int | float) and math.isfinite(found)
-    return "" if found is None or number or isinstance(found, str) else f"{found!r:.40} instead of a finite number"
+def _problem(value: object, run: Run) -> str:
+    if value is None or isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
+        return ""
+    return f"{value!r:.40} instead of a finite number"
 
 
 #: Measures of claims beside the metrics; a plug-in adds its own.
@@ -133,12 +135,14 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
         value = lookup(run.result, name.removeprefix(RESULT))
     elif claim.over:
         means = run.result.metrics.get(METRICS[name].over_clients, {})
-        value = means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None)
+        value = means.get(claim.over)
+        if value is None and claim.over == "clusters":
+            value = means.get("weighted")
     else:
-        own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
-        if own and claim.dataset not in own:
+        by_data = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
+        if by_data and claim.dataset not in by_data:
             return Reading(None, f"no data set {claim.dataset}")
-        value = own and own[claim.dataset]
+        value = by_data and by_data[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
     return Reading(float(value))
@@ -165,15 +169,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Cost to reach a target.
+    """Cost to reach a target, by run id.
 
-    ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, whose values are in ``warm`` by the
-    runs' settings; ``problems``: errors of damaged records, by run id.
+    ``curves``: of finished runs; ``goals``: accuracy to reach, or why there is none; ``problems``: errors of damaged
+    records.
     """
 
     curves: Mapping[str, LearningCurve]
-    target: float | str
-    warm: Mapping[Any, float]
+    goals: Mapping[str, float | str]
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
@@ -182,49 +185,38 @@ class TargetRounds:
         With ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the
         cheapest one. With ``time``: virtual seconds until then; if not met, those of the run.
         """
-        goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
-        if goal is None:
-            return Reading(None, "no target, since its T=4 run is missing", lost=True)
-        own = self.curves.get(run.run_id)
-        if own is None:  # a diverged run reaches no target
+        goal = self.goals[run.run_id]
+        if isinstance(goal, str):
+            return Reading(None, goal, lost=True)
+        curve = self.curves.get(run.run_id)
+        if curve is None:  # a diverged run reaches no target
             if measure == "rounds":
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
             return Reading(None, "diverged, so there is no time" if measure == "time" else "diverged")
         if measure == "time":
-            moment = own.reaches(goal, "clock")
-            return Reading(own.clock, bound=True) if moment is None else Reading(moment)
-        first = own.reaches(goal)
+            moment = curve.reaches(goal, "clock")
+            return Reading(curve.clock, bound=True) if moment is None else Reading(moment)
+        first = curve.reaches(goal)
         if first is not None:
-            return Reading(own.megabytes(int(first)) if measure == "bytes" else first)
+            return Reading(curve.megabytes(int(first)) if measure == "bytes" else first)
         if measure == "rounds":
-            return Reading(own.rounds + 1, bound=True)
-        return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
+            return Reading(curve.rounds + 1, bound=True)
+        return Reading(curve.megabytes(curve.rounds) + min(curve.sent) / MEGABYTE, bound=True)
 
 
-def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
+def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
     """Return target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
-    target = check_target(options.get("target", "best_of_T4"))
-    read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
-    warm = {}
-    problems = {}
-    for run in read:
-        if run.status != "done":
-            problems[run.run_id] = run.problem
-        elif run.setting("method.temperature") == WARM and not run.setting("method.lr_control"):
-            warm[_other_settings(run)] = curves[run.run_id].best
-    return TargetRounds(curves, target, warm, problems)
-
-
-def _other_settings(run: Run) -> Any:
-    """Return the seed, and all settings but the training temperature."""
-    free = ("method.temperature", "method.lr_control", "method.name", "arm")
-    return run.seed, settings_of(run, lambda key: key in free)
+    target = check_target(options.get("target"))
+    federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
+    read, curves = with_learning_curves(federated)
+    problems = {run.run_id: run.problem for run in read if run.status != "done"}
+    if isinstance(target, str):
+        return TargetRounds(curves, TARGETS[target](runs, curves), problems)
+    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target), problems)
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
 
-#: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
-WARM = 4.0
 MEGABYTE = 1e6
 
 
@@ -264,7 +256,7 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
 
     Curves are by run id.
     """
-    made = []
+    read = []
     curves = {}
     for run in runs:
         if run.status == "done":
@@ -274,14 +266,21 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
                 curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
             except UserError as problem:
                 run = damaged(run, problem)
-        made.append(run)
-    return made, curves
+        read.append(run)
+    return read, curves
 
 
-def check_target(value: Any) -> float | Literal["best_of_T4"]:
-    """Return ``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
-    if value == "best_of_T4":
-        return "best_of_T4"
+#: Names of ``report.target`` -> function of runs and their curves that returns ``goals`` of :class:`TargetRounds`.
+TARGETS: Table[Callable[[RunSet, Mapping[str, LearningCurve]], dict[str, float | str]]] = Table(
+    "TARGETS", {}, papers="report"
+)
+
+
+def check_target(value: Any) -> float | str:
+    """Return ``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or in TARGETS."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise UserError(f"expected best_of_T4 or an accuracy in (0, 1], got {value!r}", "report.target")
+    if isinstance(value, str) and value in TARGETS:
+        return value
+    known = " or ".join([*TARGETS, "an accuracy in (0, 1]"])
+    raise UserError(f"expected {known}, got {value!r}", "report.target")

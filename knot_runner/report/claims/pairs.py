@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.settings.run import ARM
-from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
+from knot_runner.report.claims.spec import BEFORE, Claim
+from knot_runner.report.compare.settings import SEED, row_numbers, varying
+from knot_runner.report.frame import RunSet
 from knot_runner.report.run_folders import Run
 from knot_runner.util.errors import UserError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 ModelSide = Literal["after", "before"]
-#: Settings that do not affect a run's numbers, and the seed.
-UNREAD = ("paths", "tracker", "sweep", "report", "seed")
-#: (Settings that a place is told by, seed) -> the run there.
-Places = dict[tuple[Any, int], Run]
-#: A run's remaining settings, as text.
-Rest = tuple[tuple[str, str], ...]
+#: Numbers of a run's cell, and of further settings; the seed.
+CellPlace = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ class Want:
 
 @dataclass(frozen=True)
 class Effect:
-    """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: the settings that its runs share.
+    """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: number of the settings that its runs share.
 
     From the records of its runs: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of its parts,
     () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an upper
     bound; ``lost``: whether one of its records is missing or damaged.
     """
 
-    cell: Any
+    cell: CellPlace
     seed: int
     parts: Sequence[EffectPart]
     value: float | None = None
@@ -69,57 +70,66 @@ class Effect:
         """Runs of all parts."""
         return [part.run for part in self.parts]
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether some of its runs diverged and others are done."""
+        return {"diverged", "done"} <= {run.status for run in self.runs}
 
-def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
+
+def units(claim: Claim, runs: RunSet) -> list[Effect]:
     """Return the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises :class:`UserError` where two unlike runs fit one place.
     """
-    asked_for = [run for run in runs if run.has(claim.where)]
-    ours = [run for run in asked_for if run.has(claim.of)]
-    rest = _rest(claim, runs)
+    asked_for = runs.having(claim.where)
+    ours = asked_for.having(claim.of)
+    cells = _cells(claim, runs)
     if claim.trend:
-        return _along(claim, ours, rest)
-    others: Places = {}
+        return _along(claim, ours, cells)
+    others = {}
     if isinstance(claim.against, dict):
-        others = _by_place(claim, [run for run in asked_for if run.has(claim.against)], rest)
+        others = _by_place(claim, asked_for.having(claim.against), cells)
     # a ratio is ``against`` / ``of``, so that twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
-    found = []
-    for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
+    varied = row_numbers(runs.settings, sorted(claim.touched))
+    effects = []
+    for (cell, values, seed), run in _by_place(claim, ours, cells, varied).items():
         parts = [EffectPart(sign, run)]
         if claim.against == BEFORE:
             parts.append(EffectPart(-sign, run, "before"))
         elif claim.against is not None:
-            other = others.get((cell[0], seed))
+            other = others.get((cell, seed))
             if other is None:
                 continue
             parts.append(EffectPart(-sign, other))
-        found.append(Effect(cell, seed, parts))
-    return found
+        effects.append(Effect((cell, values), run.seed, parts))
+    return effects
 
 
-def unlike_line(claim: Claim, found: Iterable[Effect]) -> str:
+def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Return how the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
-    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in found)
-    return next(filter(None, lines), "")
+    for effect in effects:
+        line = unlike_shares([run.config for run in effect.runs], claim.touched)
+        if line:
+            return line
+    return ""
 
 
-def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Effect]:
+def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
     """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
-    places = _by_place(claim, ours, lambda run: (rest(run), _level(claim, run)))
-    levels = np.array(sorted({level for (_, level), _ in places}))
+    places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
+    levels = np.array(sorted({level for _, level, _ in places}))
     if len(levels) < 2:
         return []
     steps = np.log2(levels) - np.log2(levels).mean()
     weights = (steps / (steps**2).sum()).tolist()
-    found = []
-    for cell, seed in dict.fromkeys((cell, seed) for (cell, _), seed in places):
-        members = [places.get(((cell, level), seed)) for level in levels.tolist()]
-        parts = [EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run]
+    effects = []
+    for cell, seed in dict.fromkeys((cell, seed) for cell, _, seed in places):
+        members = [places.get((cell, level, seed)) for level in levels.tolist()]
+        parts = [EffectPart(weight, run) for weight, run in zip(weights, members, strict=True) if run]
         if len(parts) == len(levels):
-            found.append(Effect(cell, seed, parts))
-    return found
+            effects.append(Effect((cell,), int(seed), parts))
+    return effects
 
 
 def _level(claim: Claim, run: Run) -> float:
@@ -129,47 +139,37 @@ def _level(claim: Claim, run: Run) -> float:
     return float(value)
 
 
-def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> Places:
-    """Return (``place``, seed) -> run; a run that is requested twice counts once."""
-    found: Places = {}
-    for run in runs:
-        first = found.setdefault((place(run), run.seed), run)
+def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, Run]:
+    """Return (numbers of ``keys``, seed) -> run; a run that is requested twice counts once."""
+    by_place: dict[CellPlace, Run] = {}
+    for i, run in runs.runs.run.items():
+        first = by_place.setdefault((*(key[i] for key in keys), run.seed), run)
         if first.run_id != run.run_id:
-            a = config_leaves(first.config)
-            b = config_leaves(run.config)
-            unlike = sorted(key for key in {**a, **b} if a.get(key) != b.get(key) and not _unread(key))
-            raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {', '.join(unlike[:4])}")
-    return found
+            both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
+            unlike = ", ".join(sorted(varying(both.counted))[:4])
+            raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {unlike}")
+    return by_place
 
 
-def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
-    """Return a function returning the settings of a run that a pair must share: all but those that the claim varies.
+def _cells(claim: Claim, runs: RunSet) -> pd.Series:
+    """Return a number for each run; runs that differ only in the seed and in what the claim varies share one.
 
     A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    a varied arm includes those that the arms set. Nor need it share the shares of examples held out, unless they
+    a varied arm includes those that the arms set. Nor need they share the shares of examples held out, unless they
     are swept: :func:`unlike_line` compares these.
     """
-    swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.label.split(", ")}
-    free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
-    free |= set(TRAINING_SHARES) - swept
-    groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
+    swept = {part.partition("=")[0].lstrip("+") for part in ", ".join(runs.runs.label).split(", ")}
+    free = {SEED, *claim.touched, *(set(TRAINING_SHARES) - swept)}
+    free |= {f"{key.partition('.')[0]}.name" for key in claim.touched}
+    groups = [key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind"))]
     if ARM in claim.touched:
-        arms = runs[0].setting("sweep.arms") or {}
-        of_arms = {key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own}
-        free |= of_arms
-        groups += tuple(f"{key}." for key in of_arms)
-    return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
-
-
-def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:
-    """Return the settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
-    config = config_leaves(run.config)
-    return tuple(sorted((key, repr(value)) for key, value in config.items() if not (_unread(key) or varied(key))))
-
-
-def _unread(key: str) -> bool:
-    return key.partition(".")[0] in UNREAD
-
-
-def _values(claim: Claim, run: Run) -> tuple[str, ...]:
-    return tuple(repr(run.setting(key)) for key in sorted(claim.touched))
+        for arm in (runs.runs.run.iloc[0].setting("sweep.arms") or {}).values():
+            of_arm = {key.lstrip("+~").rpartition("@")[2] for key in arm}
+            free |= of_arm
+            groups += [f"{key}." for key in of_arm]
+    shared = []
+    for key in varying(runs.counted):
+        selected = key.startswith(tuple(groups)) and key not in swept
+        if key not in free and not selected:
+            shared.append(key)
+    return row_numbers(runs.settings, shared)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from knot_runner.config.strict import build, require
-from knot_runner.report.run_folders import Job
-from knot_runner.report.run_rows import leaves
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -91,7 +89,7 @@ def read_claims(options: Config) -> tuple[Claim, ...]:
     listed = options.get("claims") or []
     if not isinstance(listed, list):
         raise UserError("expected a list of claims", "report.claims")
-    return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
+    return tuple(build(Claim, claim, f"report.claims[{i}]") for i, claim in enumerate(listed))
 
 
 def unlike_reason(options: Config) -> str | None:
@@ -113,16 +111,9 @@ def planned_seeds(options: Config) -> int:
     return seeds
 
 
-def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
-    """Raise :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
-    by_method = {job.method: job for job in jobs}
-    known = {key for job in by_method.values() for key in config_leaves(job.config)}
+def check_settings(claims: Sequence[Claim], known: Collection[str]) -> None:
+    """Raise :class:`UserError` for a setting that is not ``known``, suggesting the nearest one."""
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
-            if key not in known and all(job.setting(key) is None for job in jobs):
+            if key not in known:
                 raise UserError(f"unknown setting {key}{nearest(key, known)}", f"report.claims[{i}]")
-
-
-def config_leaves(config: Config) -> Config:
-    """Return dotted key -> value of every setting of a composed config."""
-    return {key: value for key, value in leaves(config).items() if value != {}}

@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from knot_runner.report.claims.evidence import Basis, Evidence, gather
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
+from knot_runner.report.frame import run_set
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.report.statistics.effects import ALPHA, holm, interval, p_value, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
@@ -71,24 +73,25 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     distinguished.
     """
     claims = read_claims(spec)
-    check_settings(claims, jobs)
+    runs = run_set(Path(), load_runs(jobs, command))
+    check_settings(claims, runs.keys())
     for claim in claims:
         measure_of(claim)
-    found = gather(claims, load_runs(jobs, command), spec)
+    gathered = gather(claims, runs, spec)
     ps = []
     spent = {}
-    for i, (claim, one) in enumerate(zip(claims, found, strict=True)):
-        p = p_value(one.estimate, threshold(claim)[0]) if one.estimate and one.look else None
+    for i, (claim, evidence) in enumerate(zip(claims, gathered, strict=True)):
+        p = p_value(evidence.estimate, threshold(claim)[0]) if evidence.estimate and evidence.look else None
         ps.append(p)
-        if one.runs:  # also those that have no p yet: the family stays the same
-            spent[i] = 1.0 if p is None or one.look is None else min(1.0, p / one.look.share)
+        if evidence.runs:  # also those that have no p yet: the family stays the same
+            spent[i] = 1.0 if p is None or evidence.look is None else min(1.0, p / evidence.look.share)
     adjusted = dict(zip(spent, holm(list(spent.values())), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
     planned = planned_seeds(spec)
-    return [
-        _verdict(claim, one, p, adjusted.get(i), planned, left, command)
-        for i, (claim, one, p) in enumerate(zip(claims, found, ps, strict=True))
-    ]
+    verdicts = []
+    for i, (claim, evidence, p) in enumerate(zip(claims, gathered, ps, strict=True)):
+        verdicts.append(_verdict(claim, evidence, p, adjusted.get(i), planned, left, command))
+    return verdicts
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
@@ -103,9 +106,9 @@ def threshold(claim: Claim) -> tuple[float, int]:
 
 
 def _verdict(
-    claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
+    claim: Claim, evidence: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
-    estimate = found.estimate
+    estimate = evidence.estimate
     measure = measure_of(claim)
     compared = bool(claim.against or claim.trend)
     unit = "times" if claim.logs and compared else measure.unit
@@ -114,19 +117,19 @@ def _verdict(
     verdict = Verdict(
         claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits,
         signed=not claim.logs and compared, unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times",
-        over=claim.over, runs=found.runs, claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}",
-        basis=found.basis, planned=planned,
+        over=claim.over, runs=evidence.runs, claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}",
+        basis=evidence.basis, planned=planned,
     )  # fmt: skip
-    if found.refused:
-        return replace(verdict, verdict="refused", note="; ".join(found.notes))
+    if evidence.refused:
+        return replace(verdict, verdict="refused", note="; ".join(evidence.notes))
     if estimate is None:
         make = [f"create them with: {command}"] if command else []
-        return replace(verdict, note="; ".join([*found.notes, *make]) if found.runs else "")
+        return replace(verdict, note="; ".join([*evidence.notes, *make]) if evidence.runs else "")
     gap = (estimate.effect - need) * side
-    decision, blocked = _decide(found, p, adjusted, gap > 0, side)
+    decision, blocked = _decide(evidence, p, adjusted, gap > 0, side)
     open_ended = adjusted is None or adjusted >= ALPHA
-    more = seeds_suggested(estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
-    notes = [*found.notes, blocked] if blocked else found.notes
+    more = seeds_suggested(estimate, abs(gap), planned, evidence.seeds, max(left, 1)) if open_ended else None
+    notes = [*evidence.notes, blocked] if blocked else evidence.notes
     shown = []  # effect and interval in displayed units
     for value in (estimate.effect, *(interval(estimate) or ())):
         value = math.exp(value) if claim.logs else measure.scale * value
@@ -137,20 +140,20 @@ def _verdict(
         low, high = clipped_interval(*ends, measure.top)
     return replace(
         verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
-        look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,
+        look=evidence.look.seeds if evidence.look else 0, share=evidence.look.share if evidence.look else None,
         p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
     )  # fmt: skip
 
 
-def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
+def _decide(evidence: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
     """Return (decision, why the records do not allow the decision that the numbers suggest)."""
     if p is None:
-        return "undecided", "one seed" if found.look else ""
+        return "undecided", "one seed" if evidence.look else ""
     if adjusted is None or adjusted >= ALPHA:
-        flat = found.estimate is not None and found.estimate.flat
+        flat = evidence.estimate is not None and evidence.estimate.flat
         return "undecided", ("the seeds do not differ, so only their number counts (sign test)" if flat else "")
-    if found.one_sided:
+    if evidence.one_sided:
         return "undecided", "runs diverged on one side only"
-    if found.at_most if met == (side > 0) else found.at_least:
+    if evidence.at_most if met == (side > 0) else evidence.at_least:
         return "undecided", "the true effect may lie beyond the bound that unreached targets give"
     return ("holds" if met else "does not hold"), ""

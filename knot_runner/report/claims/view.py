@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,20 +109,20 @@ def _rule(claims: int, planned: int) -> list[str]:
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     """Return the verdicts' own notes, equal ones joined, and the claims without runs in the command."""
-    places = defaultdict(list)
+    numbers = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
-            places[verdict.note].append(i)
-    lines = [f"{_claims(own)}: {note}." for note, own in places.items()]
+            numbers[verdict.note].append(i)
+    lines = [f"{_claims(with_note)}: {note}." for note, with_note in numbers.items()]
     unasked = sum(not verdict.runs for verdict in verdicts)
     if unasked:
         lines.append(f"{unasked} of the preset's claims are on runs that this command does not ask for.")
     return lines
 
 
-def _claims(places: Sequence[int]) -> str:
+def _claims(numbers: Sequence[int]) -> str:
     """Return ``claim 2``, ``claims 2, 5``."""
-    return f"claim{'s' * (len(places) > 1)} {', '.join(map(str, places))}"
+    return f"claim{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
@@ -146,10 +147,10 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """Return GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
     rows = []
-    for i, one in asked(verdicts):
-        effect, interval, paper, more = verdict_texts(one)
-        seeds = str(one.seeds)
-        rows.append((str(i), one.text, one.verdict, effect, interval, one.claimed, paper, seeds, more, one.source))
+    for i, verdict in asked(verdicts):
+        effect, interval, paper, more = verdict_texts(verdict)
+        decided = (verdict.text, verdict.verdict, effect, interval, verdict.claimed, paper)
+        rows.append((str(i), *decided, str(verdict.seeds), more, verdict.source))
     grid = TextGrid(CLAIM_HEADS, [head in RIGHT_HEADS for head in CLAIM_HEADS], rows)
     return markdown_document(title, [grid], footnotes(verdicts))
 
@@ -157,8 +158,8 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
     """Return CSV with one line per claim, including those without runs; missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
-    rows = ([i, *(getattr(one, name) for name in names)] for i, one in enumerate(verdicts, 1))
-    return csv_text(["claim", *names], rows)
+    read = operator.attrgetter(*names)
+    return csv_text(["claim", *names], [[i, *read(verdict)] for i, verdict in enumerate(verdicts, 1)])
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
@@ -168,6 +169,7 @@ def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
     """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises as :func:`write_forms`."""
-    whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
+    claims = [dataclasses.asdict(verdict) for verdict in verdicts]
+    whole = {"title": title, "claims": claims, "notes": footnotes(verdicts)}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
     return write_forms(texts, folder, name)

@@ -5,7 +5,6 @@ The result is a table with one row per group of runs, or per selection of the be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +38,11 @@ if TYPE_CHECKING:
 WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
 #: Count of runs -> its head, where that is not its name.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
+#: How to read a cell.
+CELL_READING = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
 #: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.
 LONGEST_CELL = 40
 
@@ -67,7 +71,8 @@ def compare_runs(question: Question) -> ResultTable:
     import pandas as pd
 
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
-    by, over = (_resolved(keys, runs.keys()) for keys in (question.by or (), question.over))
+    by = _resolved(question.by or (), runs.keys())
+    over = _resolved(question.over, runs.keys())
     if question.best:
         keys, over = searched(runs, None if question.by is None else by, over)
         rule = selection_rule(question.best, over, known_measures(runs))
@@ -82,7 +87,7 @@ def compare_runs(question: Question) -> ResultTable:
         shown = identifying_keys(runs.differing()) if question.by is None else by
         measures = measures_of(runs, question.measures)
         runs = runs.grouped(shown)
-        states = pd.crosstab(runs.runs["row"], runs.runs["state"]).rename(columns={"done": "n"})
+        states = pd.crosstab(runs.runs.row, runs.runs.state).rename(columns={"done": "n"})
         counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
         settings = [_values(runs, shown)]
         averaged = runs.finished
@@ -90,20 +95,20 @@ def compare_runs(question: Question) -> ResultTable:
     heads = tuple(COUNT_HEADS.get(name, name) for name in counts)
     groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
     estimates = {}
-    for group, own in _measured(averaged, measures, counts["n"]):
+    for group, by_row in _measured(averaged, measures, counts["n"]):
         groups.append(group)
-        estimates[group.key] = own
+        estimates[group.key] = by_row
     values = pd.concat(settings, axis=1).reindex(counts.index).astype(object)
     rows = []
     for number, keys in values.where(values.notna(), None).T.to_dict("list").items():
-        cells = {name: [own.get(number, TableCell())] for name, own in estimates.items()}
+        cells = {name: [by_row.get(number, TableCell())] for name, by_row in estimates.items()}
         cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
         rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
     lines += lines_on(averaged, len(counts), shown, measures)
-    filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
+    filters = f", {' '.join(condition.text for condition in question.filters)}" if question.filters else ""
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines += [*absent, *left_out(runs), *runs.lines]
-    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown)
+    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, CELL_READING)
     return _sorted(table, question.sort)
 
 
@@ -119,7 +124,7 @@ def _printed(value: str | None) -> str:
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
     """Return the values of ``keys`` in each row, from its first run."""
-    first = runs.runs["row"].drop_duplicates()
+    first = runs.runs.row.drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
@@ -134,37 +139,38 @@ def _measured(
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            found = {
-                number: (own.size, *mean_interval(own.tolist())) for number, own in numbers.groupby(runs.runs["row"])
-            }
-            means = [mean for _, mean, _ in found.values()]
+            by_row = {row: mean_interval(values.tolist()) for row, values in numbers.groupby(runs.runs.row)}
+            sizes = numbers.groupby(runs.runs.row).size()
+            means = [mean for mean, _ in by_row.values()]
             unit, factor = unit_of(key, means)
-            places = digits(key, [mean / factor for mean in means])
+            decimals = digits(key, [mean / factor for mean in means])
             cells = {}
-            for number, (count, mean, half) in found.items():
-                text = estimate_text(mean / factor, half and half / factor, places, top)
-                if count < planned[number]:
-                    text += f" ({count})"
-                cells[number] = TableCell(mean, half, count, top, text=text)
+            for row, (mean, half) in by_row.items():
+                text = estimate_text(mean / factor, half and half / factor, decimals, top)
+                if sizes[row] < planned[row]:
+                    text += f" ({sizes[row]})"
+                cells[row] = TableCell(mean, half, int(sizes[row]), top, text=text)
             printed = f"{head} ({unit})".removesuffix(" ()")
-            yield ColumnGroup(name, head, ("ALL",), places, head=printed), cells
+            yield ColumnGroup(name, head, ("ALL",), decimals, head=printed), cells
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """Return (name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
-    kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))
+    kinds = runs.runs.run[values.index].map(lambda run: variant(key, run.result))
     several = kinds.nunique() > 1
-    found = {}
-    for kind, own in values.groupby(kinds, sort=False):
+    columns = {}
+    for kind, of_kind in values.groupby(kinds, sort=False):
         shown = f" ({kind})" if kind and (several or beside(key)) else ""
-        found[key + shown if several else key, title + shown] = own
-    return found or {(key, title): values}
+        columns[key + shown if several else key, title + shown] = of_kind
+    return columns or {(key, title): values}
 
 
 def _sorted(table: ResultTable, by: str) -> ResultTable:
     """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
+    import pandas as pd
+
     if not by:
         return table
     for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):
@@ -175,10 +181,8 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
         for i, column in enumerate(group.columns):
             name, head = (column, group.heading(i)) if group.key == COUNTS else (group.key, group.title)
             if by in (name, head, measure_title(name)):
-                means = [row.cells[group.key][i].mean for row in table.rows]
-                worse = 1.0 if direction(name) == "lower" else -1.0
-                places = [math.inf if mean is None else worse * mean for mean in means]
-                order = sorted(range(len(places)), key=places.__getitem__)
+                means = pd.Series([row.cells[group.key][i].mean for row in table.rows], dtype="float64")
+                order = means.sort_values(ascending=direction(name) == "lower", kind="stable").index
                 return replace(table, rows=[table.rows[k] for k in order])
             shown.append(head)
     raise UserError(f"not in the table{nearest(by, shown)}", f"--sort={by}")

@@ -97,19 +97,20 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     measured = table.join(runs.values(rule.measure), how="inner")
     seeds = measured.groupby(["row", "candidate"])["seed"].agg(frozenset)
     compared = seeds.groupby("row").agg(_most_common)
-    fit = seeds[[own >= compared[number] for (number, _), own in seeds.items()]]
-    at = [seed in compared[number] for seed, number in zip(measured["seed"], measured["row"], strict=True)]
+    fit = seeds[[has >= compared[row] for (row, _), has in seeds.items()]]
+    at = [seed in compared[row] for seed, row in zip(measured.seed, measured.row, strict=True)]
     _check_one_kind(runs, rule)
-    means = measured.loc[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
+    by_candidate = measured.loc[at].groupby(["row", "candidate"])["value"]
+    means = by_candidate.agg(lambda values: sum(values) / len(values)).loc[fit.index]
     if rule.better == "lower":
         means = -means
     best = set(means.groupby("row").idxmax())  # ties: the first
     chosen = [
-        own.state == "done" and (own.row, own.candidate) in best and own.seed in compared[own.row]
-        for own in table.itertuples()
+        run.state == "done" and (run.row, run.candidate) in best and run.seed in compared[run.row]
+        for run in table.itertuples()
     ]
     counts = table.groupby("row")["candidate"].nunique().to_frame("settings")
-    counts = counts.assign(n=table["row"][chosen].value_counts(), fit=fit.groupby("row").size())
+    counts = counts.assign(n=table.row[chosen].value_counts(), fit=fit.groupby("row").size())
     return runs.only(chosen), counts.fillna(0).astype("int64")
 
 
@@ -117,19 +118,16 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
     """Raise :class:`UserError` where a row would select among numbers of several kinds."""
     done = runs.finished.runs
     kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
-    for own in kinds.groupby(done["row"]).unique():
-        if len(own) > 1:
-            measure = measure_title(rule.measure)
-            apart = "; ".join(own)
-            raise UserError(
-                f"a row mixes several kinds ({apart}). Filter the runs, as in method.name=NAME", f"--best={measure}"
-            )
+    for in_row in kinds.groupby(done["row"]).unique():
+        if len(in_row) > 1:
+            problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as in method.name=NAME"
+            raise UserError(problem, f"--best={measure_title(rule.measure)}")
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
     """Return the set of seeds that most candidates have; of several such sets the largest."""
     counted = Counter(seeds)
-    return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
+    return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 
 
 def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:

@@ -36,7 +36,9 @@ class TerminalComparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
-        lead = [_shown(head, [row.heads[i] for row in table.rows]) for i, head in enumerate(table.heads)]
+        lead = []
+        for i, head in enumerate(table.heads):
+            lead.append(_shown(head, [row.heads[i] for row in table.rows]))
         measures: list[_Shown] = []
         for group in table.groups:
             shown = lead if group.key == COUNTS else measures
@@ -46,10 +48,10 @@ class TerminalComparison:
         if not fits(_grid([*lead, *measures[:1]]), console, options):
             lead = _joined(table, lead)
         blocks = [lead]
-        for one in measures:
-            longer = [*blocks[-1], one]
+        for measure in measures:
+            longer = [*blocks[-1], measure]
             if len(longer) > len(lead) + 1 and not fits(_grid(longer), console, options):
-                blocks.append([*lead, one])
+                blocks.append([*lead, measure])
             else:
                 blocks[-1] = longer
         yield text_line(table.title, "bold")
@@ -68,19 +70,19 @@ def _shown(head: str, texts: list[str], right: bool = False) -> _Shown:
 
 def _joined(table: ResultTable, lead: list[_Shown]) -> list[_Shown]:
     """The ``lead`` columns with all settings except task, method and run id merged into one column of ``key=value``."""
-    own: list[_Shown] = []
+    columns: list[_Shown] = []
     rest = []
     for name, head, (printed, cells) in zip(table.keys, table.heads, lead, strict=False):
         if name in (*KEPT, "run_id"):
-            own.append((printed, cells))
+            columns.append((printed, cells))
         else:
             rest.append([f"{plain(head)}={value}" if value else "" for value in cells])
-    own += lead[len(table.keys) :]
+    columns += lead[len(table.keys) :]
     if rest:
-        place = next((i for i, (printed, _) in enumerate(own) if printed.right), len(own))
+        before = next((i for i, (printed, _) in enumerate(columns) if printed.right), len(columns))
         joined = [" ".join(filter(None, row)) for row in zip(*rest, strict=True)]
-        own.insert(place, (TerminalColumn(Text("settings"), overflow="fold"), joined))
-    return own
+        columns.insert(before, (TerminalColumn(Text("settings"), overflow="fold"), joined))
+    return columns
 
 
 def _grid(columns: list[_Shown]) -> Table:

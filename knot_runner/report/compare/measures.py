@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from knot_runner.metrics import METRICS, top_of
+from knot_runner.metrics import METRICS, NUMBERS, Direction, accuracy_first, top_of
 from knot_runner.report.render.text import prefix_of
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from knot_runner.report.frame import RunSet
 
-Direction = Literal["higher", "lower"]
-#: Shown without --measure: those of these that all runs have; else the first that any run has.
-PREFERRED = (
-    "metrics.accuracy.ALL", "metrics.f1.ALL", "metrics.sd.ALL", "metrics.distance.ALL", "value", "seconds.total",
-)  # fmt: skip
-#: Preferred measures that are shown only if there are no others.
-FALLBACK = ("seconds.total",)
-#: Better direction of numbers beside the metrics.
-BETTER: dict[str, Direction] = {
-    "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower", "costs": "lower",
-    "time_to_target": "lower",
-}  # fmt: skip
+#: Shown without --measure where runs have none of the preferred measures.
+FALLBACK = "seconds.total"
 
 
 def known_measures(runs: RunSet) -> list[str]:
     """Every dotted key that is a number, or null, in the result of one of ``runs``."""
-    return sorted(runs.metrics["metric"].unique())
+    return sorted(runs.metrics.metric.unique())
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     """Return the dotted keys of ``names``.
 
-    Without names: those of :data:`PREFERRED` that all finished runs have, else the first that any has. Raises
+    Without names: the preferred ones that all finished runs have, else the first that any has. Raises
     :class:`UserError`.
     """
     if names:
@@ -51,9 +41,8 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds`` ``seconds.total``, ``bytes``
     ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command.
     """
-    there = set(keys)
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
-        if full in there:
+        if full in keys:
             return full
     short = [measure_title(key) for key in keys]
     below = [key for key in short if key.startswith(f"{name}.")]
@@ -62,22 +51,22 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     if not keys:
         raise UserError("none of the runs is finished", f"{flag}={name}")
     hint = nearest(name, short)
-    usual = ", ".join(map(measure_title, _preferred(there)))
-    raise UserError(
-        f"not in any result{hint if 'did you mean' in hint else f' (choose from {usual})'}", f"{flag}={name}"
-    )
+    if "did you mean" not in hint:
+        hint = f" (choose from {', '.join(map(measure_title, _preferred(keys)))})"
+    raise UserError(f"not in any result{hint}", f"{flag}={name}")
 
 
 def _preferred(keys: Container[str]) -> list[str]:
-    """Return those of :data:`PREFERRED` among ``keys``; those of :data:`FALLBACK` only if there are no others."""
-    shown = [key for key in PREFERRED if key in keys]
-    return [key for key in shown if key not in FALLBACK] or shown
+    """Return the preferred measures among ``keys``; :data:`FALLBACK` only if there are no others."""
+    preferred = [f"metrics.{name}.ALL" for name in accuracy_first() if METRICS[name].preferred]
+    preferred += [name for name, entry in NUMBERS.items() if entry.preferred]
+    return [key for key in preferred if key in keys] or [key for key in (FALLBACK,) if key in keys]
 
 
 def direction(key: str) -> Direction | None:
     """Return whether higher or lower is better; None if unknown."""
     key = key.partition(" (")[0]  # of a column that is set apart
-    known = BETTER | {name: metric.better for name, metric in METRICS.items()}
+    known = {name: entry.better for name, entry in (*NUMBERS.items(), *METRICS.items())}
     ways = {known.get(part) for part in key.split(".")}
     return next((way for way in ("lower", "higher") if way in ways), None)
 

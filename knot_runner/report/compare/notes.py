@@ -33,17 +33,19 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
     shown.
     """
     differing = varying(runs.counted)
-    used, own = (
-        frame[differing].groupby(runs.runs["row"]).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings)
-    )
-    mixed = used & own  # bool [rows, settings]
-    by_models = [run for run in runs.runs["run"] if any(variant(key, run.result) for key in measures)]
+    row = runs.runs.row
+    mixed = runs.counted[differing].groupby(row).nunique(dropna=False) > 1  # bool [rows, settings]
+    mixed &= runs.settings[differing].groupby(row).nunique(dropna=False) > 1
+    by_models = []
+    for run in runs.runs.run:
+        if any(variant(key, run.result) for key in measures):
+            by_models.append(run)
     return [
         *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
-        *training_sizes(runs.runs["run"]),
-        *one_class(runs.runs["run"]),
-        *_machines(finished(runs.runs["run"])),
+        *training_sizes(runs.runs.run),
+        *one_class(runs.runs.run),
+        *_machines(finished(runs.runs.run)),
         *_confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs, rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
@@ -56,7 +58,7 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
-    differences = _settings({key: runs.settings[key][runs.runs["row"].map(mixed[key])] for key in keys})
+    differences = _settings({key: runs.settings[key][runs.runs.row.map(mixed[key])] for key in keys})
     return [
         f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
     ]
@@ -85,17 +87,17 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
     These are constant within rows but different between them, in config groups not in ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys} | {SEED}
-    first = runs.only(~runs.runs["row"].duplicated()).differing()
+    first = runs.only(~runs.runs.row.duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
     return [f"Rows also differ in {_settings(values)}."] if values else []
 
 
 def _seeds(runs: RunSet, rows: int) -> list[str]:
-    by_row = [list(own) for _, own in runs.runs.groupby("row")["seed"]]
-    repeated = sum(len(set(own)) < len(own) for own in by_row)
+    by_row = runs.runs.groupby("row")["seed"]
+    repeated = (by_row.nunique() < by_row.size()).sum()
     lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
-    sets = Counter(",".join(map(str, sorted(set(own)))) for own in by_row)
+    sets = Counter(",".join(map(str, sorted(seeds))) for seeds in by_row.unique())
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
         lines.append(f"Rows have different seeds: {_some(each, '; ')}.")
@@ -117,8 +119,11 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
 
 def _settings(values: dict[str, pd.Series]) -> str:
     """Return ``training.lr (0.1, 0.01) and 3 more settings``."""
-    texts = {key: [text[:24] for text in sorted_texts(own.unique())] for key, own in values.items()}
-    return first_few([f"{key} ({_some(own)})" for key, own in texts.items()], _MAX_NAMED, more=" settings")
+    named = []
+    for key, column in values.items():
+        texts = [text[:24] for text in sorted_texts(column.unique())]
+        named.append(f"{key} ({_some(texts)})")
+    return first_few(named, _MAX_NAMED, more=" settings")
 
 
 def _some(texts: list[str], gap: str = ", ") -> str:
@@ -131,7 +136,7 @@ def left_out(runs: RunSet) -> list[str]:
     lines = []
     for unused, what in LEFT_OUT_STATES.items():
         why = []
-        for run in runs.runs["run"][runs.runs["state"] == unused]:
+        for run in runs.runs.run[runs.runs.state == unused]:
             reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
             why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
         if why:

@@ -106,8 +106,8 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 def sort_places(texts: pd.Series) -> pd.Series:
     """Return the rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
-    place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
-    return texts.map(place).fillna(len(place)).astype("int64")
+    rank = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
+    return texts.map(rank).fillna(len(rank)).astype("int64")
 
 
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
@@ -123,18 +123,22 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
     if ends:
         raise UserError(f"no run has this {what} (did you mean {' or '.join(map(repr, ends))}?)", key)
     hint = nearest(key, keys | {full.removesuffix(".name") for full in keys})
-    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else f'. See {files} for the keys'}", key)
+    if "did you mean" not in hint:
+        hint = f". See {files} for the keys"
+    raise UserError(f"no run has this {what}{hint}", key)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return the key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
-    plain = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
     ends = {}
-    for key, text in plain.items():
-        parts = text.split(".")
+    for key in keys:
+        parts = key.removesuffix(".name").removesuffix(".kind").split(".")
         ends[key] = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
     counts = Counter(itertools.chain(*ends.values()))
-    return {key: next((end for end in own if counts[end] == 1), own[-1]) for key, own in ends.items()}
+    short = {}
+    for key, names in ends.items():
+        short[key] = next((name for name in names if counts[name] == 1), names[-1])
+    return short
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
@@ -242,12 +246,12 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         key = resolve_key(condition.key, known)
         values = runs.settings[key]
         passing = condition.holds(values)
-        there = values.unique()
-        shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
+        present = values.unique()
+        shown = f"{key} is {first_few(sorted_texts(present), MAX_VALUES)}"
         if not any(passing):
             raise UserError(f"none of {len(values)} runs matches. {shown}", condition.text)
         runs = runs.only(passing)
-        absent = [value for value in condition.wanted if value not in there]
+        absent = [value for value in condition.wanted if value not in present]
         if absent and condition.sign in ("=", "!="):
             lines.append(f"{condition.text}: no run has {', '.join(absent)}; {shown}.")
     return runs, lines

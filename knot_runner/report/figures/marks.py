@@ -24,19 +24,10 @@ LETTERS_PER_INCH = 7.0
 WHOLE = "{:.0f}"
 LINES = ("-", "--", ":", "-.")
 MARKERS = "os^Dv<>P"
-#: Mark -> the note that says how it is read.
-READING = {
-    "curve": "Lines: means over {}; bands: 95% t intervals.",
-    "bar": "Bars: means over {}; whiskers: 95% t intervals.",
-    "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
-    "scatter": "Small points: single runs; large points: means over {}.",
-    "heatmap": "Means over {}.",
-    CONFUSION: "Rows add up to 100%. Means over {}.",
-}
 
 
 class SeriesLook(NamedTuple):
-    """SeriesLook of a series."""
+    """Color, line and marker of a series."""
 
     color: Any
     line: str
@@ -64,9 +55,9 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
-    for look, name, own in _series(summary, looks):
-        marker = look.marker if named or len(own) == 1 else ""
-        band = Band(own.x, own.value, own.low, own.high, own.n)
+    for look, name, rows in _series(summary, looks):
+        marker = look.marker if named or len(rows) == 1 else ""
+        band = Band(rows.x, rows.value, rows.low, rows.high, rows.n)
         draw_band(axes, band, look.color, ls=look.line, marker=marker, label=name)
     axes.margins(x=0.02)
     axes.locator_params(axis="x", integer=axes.get_xlabel().startswith("rounds"))
@@ -77,9 +68,10 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
-    for look, name, own in _series(summary, looks):
-        errors = (own.value - own.low, own.high - own.value)
-        axes.bar(own.x, own.value, width, yerr=errors, ecolor=GRAY, capsize=3, alpha=0.85, color=look.color, label=name)
+    style = {"ecolor": GRAY, "capsize": 3, "alpha": 0.85}
+    for look, name, rows in _series(summary, looks):
+        errors = (rows.value - rows.low, rows.high - rows.value)
+        axes.bar(rows.x, rows.value, width, yerr=errors, color=look.color, label=name, **style)
     _name_places(axes, summary)
 
 
@@ -87,18 +79,18 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
     """Draw a box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
-    for look, name, own in _series(points, looks):
-        values = {at: part.to_numpy() for at, part in own.groupby("x").y}
+    for look, name, rows in _series(points, looks):
+        values = {x: part.to_numpy() for x, part in rows.groupby("x").y}
         draw_boxes(axes, [*values.values()], look.color, 0.45, positions=[*values], widths=0.8 * width, label=name)
-        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=look.color)
+        axes.plot(rows.x + rng.uniform(-width / 4, width / 4, len(rows)), rows.y, ".", ms=3, color=look.color)
     _name_places(axes, summary)
 
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a small point for each run, and a large one for the mean of each series."""
-    for look, name, own in _series(points, looks):
-        axes.plot(own.x, own.y, look.marker, ms=4, alpha=0.5, color=look.color)
-        axes.plot(own.x.mean(), own.y.mean(), look.marker, ms=9, color=look.color, mec="white", label=name)
+    for look, name, rows in _series(points, looks):
+        axes.plot(rows.x, rows.y, look.marker, ms=4, alpha=0.5, color=look.color)
+        axes.plot(rows.x.mean(), rows.y.mean(), look.marker, ms=9, color=look.color, mec="white", label=name)
     axes.margins(0.1)
 
 

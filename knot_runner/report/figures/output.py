@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -110,10 +111,10 @@ def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     The figure grows by long notes.
     """
     width = 72 * figure.get_figwidth()
-    taken = max((72 * one.get_window_extent().width / figure.dpi for one in figure.legends), default=0.0)
+    taken = max((72 * legend.get_window_extent().width / figure.dpi for legend in figure.legends), default=0.0)
     wrapped = textwrap.wrap(title, int((width - taken) / TITLE_LETTER))
     figure.suptitle("\n".join(wrapped), fontsize=TITLE_SIZE, x=0.01, ha="left")
-    lines = [line for note in notes for line in textwrap.wrap(note, int(width / NOTE_LETTER))]
+    lines = list(itertools.chain(*(textwrap.wrap(note, int(width / NOTE_LETTER)) for note in notes)))
     if lines:
         figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
         figure.supxlabel("\n".join(lines), fontsize=NOTE_SIZE, color="#555555", x=0.01, ha="left")

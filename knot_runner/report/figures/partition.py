@@ -37,14 +37,14 @@ def draw_partition(
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
-        made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
+        figure, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         sizes.barh(np.arange(len(counts)), counts.sum(1), height=0.8, color=nth_color(0))
         sizes.tick_params(axis="y", length=0, labelleft=False)
         sizes.spines["left"].set_visible(False)
         sizes.set_title("Training examples")
         numbers = csv_text(["client", "examples", *classes], rows, digits=6)
-        save(Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
+        save(Drawing(figure, title, [*notes, *missing_note], lines, numbers), path)
     return lines
 
 
@@ -76,7 +76,6 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     name_ticks(axes.set_yticks, [name.removeprefix("client ") for name in names])
-    name_ticks(
-        axes.set_xticks, [label_text(name) for name in classes], rotation=90 if max(map(len, classes)) > 3 else 0
-    )
+    upright = 90 if max(map(len, classes)) > 3 else 0
+    name_ticks(axes.set_xticks, [label_text(name) for name in classes], rotation=upright)
     axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")

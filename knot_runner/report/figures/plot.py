@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner.metrics import METRICS
-from knot_runner.records import ROUNDS_FILE, has_record
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.report.compare.best import identifying_keys
-from knot_runner.report.compare.measures import known_measures, measure_title, resolve_measure
+from knot_runner.report.compare.measures import known_measures, measure_title
 from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
-    GROUP_NAMES,
     KEPT,
     key_names,
     resolve_key,
@@ -25,10 +23,11 @@ from knot_runner.report.compare.settings import (
     typed_column,
     written,
 )
-from knot_runner.report.confusion import confusion_rows
-from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, READING, SeriesLook, SeriesLooks
+from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, SeriesLook, SeriesLooks
+from knot_runner.report.figures.points import CLIENTS, PROGRESS, column_of, labels_of, points_of
 from knot_runner.report.figures.style import (
     PALETTE,
+    READING,
     Drawing,
     figure_of,
     limit_to_shares,
@@ -39,24 +38,15 @@ from knot_runner.report.figures.style import (
 )
 from knot_runner.report.frame import RunSet, run_set
 from knot_runner.report.render.markup import csv_text
-from knot_runner.report.render.table_model import display
-from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import MeasuredRun, Run, rounds
+from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import variant
 from knot_runner.report.statistics.intervals import mean_estimate
-from knot_runner.results import BYTES, FLOPS
 from knot_runner.util.errors import UserError, counted
-from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: Values of ``x`` that are totals of a training so far -> the columns of rounds.jsonl that are summed.
-SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
-PROGRESS = ("round", "clock", *SUMS)
-#: Value of ``y`` with a number for each client, in the last evaluated round; CONFUSION has one for a pair of classes.
-CLIENTS = "clients"
 #: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
 #: participants against the models that they have just trained, of the others against the server's last model.
 AXIS_LABELS = {
@@ -126,11 +116,10 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     done = runs.finished
     if done.runs.empty:
         raise UserError("none of the runs is finished", runs.out)
-    points = _points(done, request)
-    y = _column(request.y, points)
-    x = "predicted"
-    if y != CONFUSION:
-        x = _column(request.x or "round", points)
+    x = request.x or "round"
+    points = points_of(done, x, request.y)
+    y = column_of(request.y, points)
+    x = "predicted" if y == CONFUSION else column_of(x, points)
     points = points[list({x, y, "round", "true"} & set(points))].dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     if request.smooth < 1 and "round" in points:  # an odd number of rounds, so that the mean is centered
@@ -146,88 +135,23 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         by = [resolve_key(key, settings) for key in key_names(request.by)]
     grouped = shown.grouped([*used, *by])
     measures = [y] if y in known_measures(shown) else []
-    rows = grouped.runs["row"].nunique()
+    rows = grouped.runs.row.nunique()
     notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these values.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
-    if models.groupby(grouped.runs["row"]).nunique().max() > 1:  # no mean is over several kinds of models
+    if models.groupby(grouped.runs.row).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
         points = points.assign(
-            panel=_labels(settings, [*apart, *by]), series=pd.Categorical(points.true, points.true.unique())
+            panel=labels_of(settings, [*apart, *by]), series=pd.Categorical(points.true, points.true.unique())
         )
     else:
-        points = points.assign(panel=_labels(settings, apart), series=_labels(settings, by))
+        points = points.assign(panel=labels_of(settings, apart), series=labels_of(settings, by))
     looks = _looks(settings.loc[points.index.unique()], by, points.series)
     drawing, grid = _draw(points, x, y, request, looks)
     return replace(drawing, notes=[*drawing.notes, *notes]), grid
-
-
-def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
-    """Return a row for each run, or by request for each of its rounds, clients or pairs of classes.
-
-    Rows are indexed by run; all settings and numbers are columns.
-    """
-    import pandas as pd
-
-    if (request.x or "round") in PROGRESS or request.y in (CLIENTS, CONFUSION):
-        frames = {i: pd.json_normalize(_rows(run, request.y)) for i, run in done.runs.run.items()}
-        numbers = pd.concat(frames, names=["run"]).droplevel(1)
-        for name, columns in SUMS.items():
-            if set(columns) <= set(numbers):
-                numbers[name] = numbers[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
-    else:
-        numbers = done.metrics.dropna().pivot(columns="metric", values="value")
-    return done.settings.drop(columns=numbers.columns, errors="ignore").join(numbers, how="right")
-
-
-def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
-    """Return the rows of rounds.jsonl with the changes of :data:`AXIS_LABELS`.
-
-    For ``clients`` and ``confusion``, return a row for each client or pair of classes.
-    """
-    import pandas as pd
-
-    if y == CONFUSION:
-        return confusion_rows(run)
-    log = rounds(run) if has_record(run.folder, run.result, ROUNDS_FILE) else []
-    if y == CLIENTS:
-        evaluated = [row[y] for row in log if y in row]
-        return [{y: value} for value in evaluated[-1]] if evaluated else []
-    before = pd.Series(dtype=float)
-    for row in log:
-        now = pd.Series(row.pop("clients", []), dtype=float)
-        if "after" in row:
-            trained = pd.Series(row["after"], row["participants"], dtype=float)
-            row["participants_change"] = (now - trained).mean()
-            row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
-        before = now
-    return log
-
-
-def _column(name: str, points: pd.DataFrame) -> str:
-    """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
-    with contextlib.suppress(UserError):
-        return resolve_measure(name, list(points))
-    others = [] if name in PROGRESS else PROGRESS  # those that there are are in points, too
-    known = [*points, *map(measure_title, points), *others]
-    return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
-
-
-def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the values of ``keys`` of each run as text, in categories in the order of the values."""
-    import pandas as pd
-
-    short = short_names(keys)
-    order = row_numbers(settings, keys).sort_values(kind="stable").index
-    texts = []
-    for _, values in settings.loc[order, list(keys)].iterrows():
-        named = values.dropna().items()
-        parts = [display(text) if key in (*GROUP_NAMES, "models") else f"{short[key]}={text}" for key, text in named]
-        texts.append(plain(", ".join(parts)) or " ".join(f"no {name}" for name in short.values()))
-    return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
 
 
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
@@ -264,9 +188,11 @@ def _axis(key: str) -> tuple[str, float, float | None]:
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
     """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
     points, mark = _placed(points, x, y, request)
-    (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
+    x_label, *_ = _axis(x)
+    y_label, _, top = _axis(y)
     summary = _summary(points, mark, top)
-    names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
+    names = points.series.cat.categories
+    cells = list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
     most = len(PALETTE)
     if mark in ("curve", "scatter"):
@@ -275,12 +201,17 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         raise UserError(f"{len(cells)} panels exceed {MOST_SERIES}. Select runs by filters", "plot")
     if len(names) > most and not is_map:
         raise UserError(f"{len(names)} lines or colors exceed {most}. Select runs, or use fewer keys in --by", "plot")
-    across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
-    height = max(HEIGHTS[len(cells) > 1], is_map * (MAP_ROW * len(names) + 1.2))
-    made, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
-    for axes, (panel, own) in zip(grid, cells, strict=True):
+    across = 2 if is_map else 3
+    if request.row and not request.col:
+        across = 1
+    across = min(len(cells), across)
+    height = HEIGHTS[len(cells) > 1]
+    if is_map:
+        height = max(height, MAP_ROW * len(names) + 1.2)
+    figure, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
+    for axes, (panel, in_panel) in zip(grid, cells, strict=True):
         axes.set(xlabel=x_label, ylabel=y_label, title=panel)
-        MARKS[mark](axes, summary[summary.panel == panel], own, looks)
+        MARKS[mark](axes, summary[summary.panel == panel], in_panel, looks)
     if not is_map:
         for axes in grid:
             if top:
@@ -289,28 +220,28 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
             if spec and not spec.is_first_col():
                 axes.set_ylabel("")
         if len(names) > 1:
-            side_legend(made, grid)
-    last = summary
+            side_legend(figure, grid)
+    shown = summary
     if x in PROGRESS:
-        last = summary.groupby(["panel", "series"], observed=True).tail(1)
-    lines = []
-    for one in last.itertuples():
-        if mark != CONFUSION or one.series == one.place:
-            place = f"{one.x:.4g}"
-            if isinstance(one.place, str):
-                place = one.place
-            words = filter(None, (one.panel, one.series, f"{x_label} {place}", y_label))
-            interval = ""
-            if one.n > 1:
-                interval = f" [{one.low:.4g}, {one.high:.4g}]"
-            lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
+        shown = summary.groupby(["panel", "series"], observed=True).tail(1)
+    elif mark == CONFUSION:
+        shown = summary[summary.series.astype(str) == summary.place.astype(str)]
+    lines = [_line(row, x_label, y_label) for row in shown.itertuples()]
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
     if request.smooth > 1:
         note += f" Running means over {request.smooth:g} rounds."
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
     numbers = csv_text(list(summary), summary.itertuples(index=False))
-    return Drawing(made, title[0].upper() + title[1:], [note], lines, numbers), grid
+    return Drawing(figure, title[0].upper() + title[1:], [note], lines, numbers), grid
+
+
+def _line(row: Any, x_label: str, y_label: str) -> str:
+    """Return a ``row`` of :func:`_summary` in words."""
+    x = row.place if isinstance(row.place, str) else f"{row.x:.4g}"
+    words = filter(None, (row.panel, row.series, f"{x_label} {x}", y_label))
+    interval = f" [{row.low:.4g}, {row.high:.4g}]" if row.n > 1 else ""
+    return f"{', '.join(words)} {row.value:.4g}{interval}, n={row.n}"
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
@@ -322,7 +253,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if not is_number(values):
         raise UserError("some runs have no number for it", y)
     if request.smooth > 1:
-        values = values.groupby(level=0).transform(lambda own: own.rolling(int(request.smooth), 1, center=True).mean())
+        values = values.groupby(level=0).transform(lambda run: run.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
     mark = "scatter"
     if x in PROGRESS:
@@ -346,23 +277,22 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
-    """Return the estimate at each place of a series, in order.
+    """Return mean ``value`` of ``n`` runs, its interval (``low``, ``high``) and mean ``x``, at each place of a series.
 
-    It is the mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x``; of boxes median and
-    quartiles; of curves at the places that most of a series' runs have.
+    Of boxes median and quartiles; of curves at the places that most of a series' runs have.
     """
     import pandas as pd
 
     keys = ["panel", "series", "place"]
     rows = []
-    for place, own in points.groupby(keys, observed=True):
-        one = mean_estimate(own.y.groupby(level=0).mean().tolist(), top)  # a value for each run
-        numbers = (one.mean, *one.band)
-        if one.n == 1:
-            numbers = (one.mean,) * 3
+    for cell, members in points.groupby(keys, observed=True):
+        estimate = mean_estimate(members.y.groupby(level=0).mean().tolist(), top)  # a value for each run
+        numbers = (estimate.mean, *estimate.band)
+        if estimate.n == 1:
+            numbers = (estimate.mean,) * 3
         if mark == "box":
-            numbers = own.y.quantile([0.5, 0.25, 0.75])
-        rows.append((*place, own.x.mean(), *numbers, one.n))
+            numbers = members.y.quantile([0.5, 0.25, 0.75])
+        rows.append((*cell, members.x.mean(), *numbers, estimate.n))
     summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
     most = summary.groupby(keys[:2], observed=True).n.transform("max")
     if mark == "curve":

@@ -29,13 +29,13 @@ def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
     figures = spec.get("figures", ())
     if kind in FIGURES and not figures:
         figures = (kind,)
-    found: dict[str, Callable[..., list[str]]] = {}
-    for i, one in enumerate(figures):
-        if isinstance(one, Mapping):
-            request = build(PlotRequest, dict(one), f"report.figures[{i}]")
-            found[request.name] = plotted(request)
-        elif one in FIGURES:
-            found[one] = FIGURES[one]
+    by_name: dict[str, Callable[..., list[str]]] = {}
+    for i, figure in enumerate(figures):
+        if isinstance(figure, Mapping):
+            request = build(PlotRequest, dict(figure), f"report.figures[{i}]")
+            by_name[request.name] = plotted(request)
+        elif figure in FIGURES:
+            by_name[figure] = FIGURES[figure]
         else:
-            raise UserError(f"unknown figure {one!r}{nearest(str(one), FIGURES)}", "report.figures")
-    return found
+            raise UserError(f"unknown figure {figure!r}{nearest(str(figure), FIGURES)}", "report.figures")
+    return by_name

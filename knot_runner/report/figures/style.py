@@ -40,6 +40,15 @@ STYLE: dict[Any, Any] = {
     "axes.edgecolor": GRAY, "text.parse_math": False,
     "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner",
 }  # fmt: skip
+#: Mark -> the note that says how it is read.
+READING = {
+    "curve": "Lines: means over {}; bands: 95% t intervals.",
+    "bar": "Bars: means over {}; whiskers: 95% t intervals.",
+    "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
+    "scatter": "Small points: single runs; large points: means over {}.",
+    "heatmap": "Means over {}.",
+    "confusion": "Rows add up to 100%. Means over {}.",
+}
 #: Points of the type in print.
 PRINT_SIZE = 8
 #: So many names fit along an axis.
@@ -71,10 +80,9 @@ def figure_of(
     The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
 
     A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
-    ``needs``: dotted key of a result, without which a run is not drawn. Runs
-    left out or missing, and generated text, are noted under the figure and in the returned lines. Raises
-    :class:`UserError` if no run is done, naming the ``command`` that makes them, and for runs of several tasks unless
-    ``one_task`` is False.
+    ``needs``: dotted key of a result, without which a run is not drawn. Runs left out, and generated text, are noted
+    under the figure and in the returned lines. Raises :class:`UserError` if no run is done, naming the ``command`` that
+    makes them, and for runs of several tasks unless ``one_task`` is False.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -84,12 +92,12 @@ def figure_of(
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
             raise UserError(f"a figure shows one task, but these runs are of {', '.join(tasks)}")
-        found = readable(jobs, reads, command)
-        runs = finished(found)
+        loaded = readable(jobs, reads, command)
+        runs = finished(loaded)
         if needs:
             runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
         status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
-        status += not_counted(found)
+        status += not_counted(loaded)
         status += training_sizes(runs)
         if embedded(runs):
             status.append(f"{embedded(runs)}.")
@@ -119,9 +127,8 @@ def figure_settings() -> Iterator[None]:
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
 
-    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit.
-
-    It needs no screen and is none of matplotlib's current figures.
+    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit. The figure needs
+    no screen, and is none of matplotlib's current ones.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -135,11 +142,11 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
         width = total / columns
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout=layout)
-    grid = list(made.subplots(rows, columns, squeeze=False, **options).flat)
+    figure = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout=layout)
+    grid = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for spare in grid[count:]:
         spare.remove()
-    return made, grid[:count]
+    return figure, grid[:count]
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
@@ -157,24 +164,25 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     groups = by_key(((run.method, run.label), run) for run in runs)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
-    unlike_if_short = len({short_line(shown) for shown in labels.values()}) == len(labels)
+    short = {label: short_line(text) for label, text in labels.items()}
+    if len(set(short.values())) == len(labels):
+        labels = short
     named = {}
     for (method, label), members in groups.items():
         head = display(method) if several_methods or not label else ""
-        settings = short_line(labels[label]) if unlike_if_short else labels[label]
-        named[plain(f"{head} {settings}".strip())] = members
+        named[plain(f"{head} {labels[label]}".strip())] = members
     return named
 
 
 def seed_list(runs: Iterable[Run]) -> str:
     """Return ``0, 1, 2``."""
-    return ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
+    return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
-def seeds_note(runs: Sequence[Run]) -> str:
-    """Return a note on the seeds in lines and bands."""
+def seeds_note(runs: Sequence[Run], mark: str = "curve") -> str:
+    """Return a note on the seeds, and how a ``mark`` of :data:`READING` shows them."""
     seeds = seed_list(runs)
-    return f"Lines: mean over seeds {seeds}; bands: 95% t intervals." if "," in seeds else f"Seed {seeds}."
+    return READING[mark].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:
@@ -212,15 +220,15 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
     return [colormaps["viridis"](share) for share in 0.92 * ranks / max(ranks.max(), 1)]
 
 
-def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
+def draw_band(axes: Axes, line: Band, color: Any, filled: bool = True, **look: Any) -> None:
     """Draw a line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``.
 
     The area may reach beyond the axes: of two or three seeds it is so wide that lines could not be told apart.
     """
-    axes.plot(one.places, one.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
+    axes.plot(line.places, line.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         of_lines = axes.dataLim.frozen()
-        axes.fill_between(one.places, one.low, one.high, color=color, alpha=0.1, lw=0)
+        axes.fill_between(line.places, line.low, line.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
 
@@ -259,7 +267,7 @@ def plain_tick(value: float, _: float) -> str:
     return f"{value:g}"
 
 
-def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
+def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
     """Add a legend beside the panels, in print below them.
 
     ``shown``: names and what was drawn for each, or a dict of its line's look; of panels, what is labeled in any of
@@ -268,17 +276,20 @@ def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **optio
     from matplotlib.lines import Line2D
 
     if not isinstance(shown, Mapping):
-        found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in shown]
-        shown = {text: handle for pairs in found for handle, text in pairs}
+        by_text = {}
+        for axes in shown:
+            drawn, texts = axes.get_legend_handles_labels()
+            by_text.update(zip(texts, drawn, strict=True))
+        shown = by_text
     handles = [Line2D([], [], **look) if isinstance(look, dict) else look for look in shown.values()]
     if not current_output().width:
-        made.legend(handles, list(shown), **{"loc": "outside right upper", **options})
+        figure.legend(handles, list(shown), **{"loc": "outside right upper", **options})
         return
     options["loc"] = "outside lower center"
     for columns in range(len(handles), 0, -1):
-        legend = made.legend(handles, list(shown), ncols=columns, **options)
+        legend = figure.legend(handles, list(shown), ncols=columns, **options)
         box = legend.get_window_extent()
-        if box.width <= made.bbox.width or columns == 1:
+        if box.width <= figure.bbox.width or columns == 1:
             break
         legend.remove()
-    made.set_figheight(made.get_figheight() + box.height / made.dpi)  # so that the panels keep their height
+    figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)  # so that the panels keep their height

@@ -20,7 +20,7 @@ from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.render.table_model import ResultTable, block_title, display
 from knot_runner.report.render.text import caption, cell_texts, duration, plain
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
+from knot_runner.report.run_folders import Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -97,8 +97,10 @@ class Page:
     @property
     def problems(self) -> list[str]:
         """Lines on figures and claims that failed, with the reasons."""
-        found = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
-        return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
+        lines = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
+        if self.unjudged:
+            lines.append(f"claims: {self.unjudged}")
+        return lines
 
     @property
     def counts(self) -> dict[str, int]:
@@ -109,12 +111,17 @@ class Page:
     @property
     def version_keys(self) -> list[str]:
         """The provenance keys that any run has."""
-        return list(dict.fromkeys(key for facts, _ in self.versions for key in facts))
+        import pandas as pd
+
+        return list(pd.DataFrame([facts for facts, _ in self.versions]))
 
     @property
     def mixed(self) -> list[str]:
         """The provenance keys in which the runs differ."""
-        return [key for key in self.version_keys if len({facts.get(key) for facts, _ in self.versions}) > 1]
+        import pandas as pd
+
+        facts = pd.DataFrame([facts for facts, _ in self.versions], dtype=object)
+        return list(facts.columns[facts.nunique(dropna=False) > 1])
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
@@ -152,7 +159,10 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     versions: Counter[tuple[tuple[str, str], ...]] = Counter()
     for run in runs:
         if run.result:
-            facts = run.result.versions | {key: made for key in MADE_BY if (made := getattr(run.result, key, None))}
+            facts = dict(run.result.versions)
+            for key in MADE_BY:
+                if value := getattr(run.result, key, None):
+                    facts[key] = str(value)
             versions[tuple((key, str(value)) for key, value in facts.items())] += 1
     made_by = [(dict(facts), number) for facts, number in versions.most_common()]
     return Page(request, table, figures, verdicts, unjudged, settings, standings, made_by)
@@ -192,7 +202,7 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
         return unfinished.get(run.run_id, Standing("missing"))
     notes = run.result.notes if run.result else []
     cause = notes[-1] if run.status == "diverged" and notes else run.problem
-    return Standing(UNUSED.get(run.status, run.status), cause)
+    return Standing(run.state, cause)
 
 
 def render_page(page: Page, folder: Path | None = None) -> str:
@@ -218,5 +228,5 @@ def _template() -> Template:
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
     names = (asked, block_title, caption, cell_texts, display, duration, footnotes, verdict_texts)
-    environment.globals |= {one.__name__: one for one in names}
+    environment.globals |= {function.__name__: function for function in names}
     return environment.get_template("page.html.j2")

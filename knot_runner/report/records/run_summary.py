@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group
@@ -51,18 +52,18 @@ def stages_summary(name: str, result: StagesResult) -> Group:
     """Return the summary of a distillation."""
     epoch = result.selected_epoch
     measures = [metric for metric in METRICS if metric in result.metrics]
-    names = dict.fromkeys(data for metric in measures for data in result.metrics[metric] if data != "ALL")
+    names = dict.fromkeys(itertools.chain(*(result.metrics[metric] for metric in measures)))
+    names.pop("ALL", None)
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
         if data == "ALL":
             rows.append(None)
-        is_global = data in result.datasets and result.datasets[data].role == "global"
-        title = data + (" (global)" if is_global else "")
+        title = data + (" (global)" if data in result.global_sets else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     if result.parties:
         what = "model of each party on its own test set: trained alone -> after mutual learning"
-    lines = [f"{what}; SD: semantic distance, lower is better"]
+    lines = [f"{what}; {_short_names()}"]
     ensemble = lookup(result, "baselines.ensemble")  # the mean of all teachers' probabilities
     if ensemble:
         values = ", ".join(f"{_head(metric)} {number(value, 3)}" for metric, value in ensemble.items())
@@ -76,6 +77,12 @@ def stages_summary(name: str, result: StagesResult) -> Group:
 
 def _head(metric: str) -> str:
     return METRICS[metric].short or METRICS[metric].title
+
+
+def _short_names() -> str:
+    """Return ``SD: semantic distance, lower is better``, of the metrics with a short name."""
+    named = [metric for metric in METRICS.values() if metric.short]
+    return "; ".join(f"{metric.short}: {metric.title}, {metric.better} is better" for metric in named)
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
@@ -109,9 +116,9 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
         lines.append(f"distilled in {counted(distilled.rounds, 'round')}{gained}")
     if result.models:
         each = []
-        for architecture, own in result.models.items():
-            accuracy = "-" if own.accuracy is None else number(own.accuracy, 3)
-            each.append(f"{architecture} ({own.clients} clients) {accuracy}")
+        for architecture, score in result.models.items():
+            accuracy = "-" if score.accuracy is None else number(score.accuracy, 3)
+            each.append(f"{architecture} ({score.clients} clients) {accuracy}")
         lines.append(f"accuracy by architecture: {', '.join(each)}")
     largest = "up to " if result.models else ""
     lines += [
@@ -216,16 +223,16 @@ def distill_summary(name: str, result: DistillResult) -> Group:
     rows: list[SummaryRow] = []
     for model, values in models.items():
         rows.append((model, [bold(number(values[metric], 3) if metric in values else "-") for metric in measures]))
-    lines = ["on the test set; SD: semantic distance, lower is better"]
+    lines = [f"on the test set; {_short_names()}"]
     phases = [(f"phase {i}, {phase.epochs} epochs: ", phase.terms) for i, phase in enumerate(result.phases or [], 1)]
     for when, terms in [*phases, ("", result.terms)]:
-        for term, own in terms.items():
-            facts = f"weight {own.weight:.3g}, at first {own.ratio:.3g} times the cross-entropy"
-            lines.append(f"{when}{plain(term)}: {facts}")
-    if made := result.synthesis:
-        released = made.released
+        for name_of_term, term in terms.items():
+            facts = f"weight {term.weight:.3g}, at first {term.ratio:.3g} times the cross-entropy"
+            lines.append(f"{when}{plain(name_of_term)}: {facts}")
+    if synthesis := result.synthesis:
+        released = synthesis.released
         size = f"{plain(released.kind)}, {released.floats:,} numbers, {released.bytes:,} bytes"
-        lines.append(f"{made.images:,} images made by {plain(made.kind)}; released: {size}")
+        lines.append(f"{synthesis.images:,} images made by {plain(synthesis.kind)}; released: {size}")
     lines.append(f"selected: the weights of epoch {result.selected_epoch}")
     lines += cost_lines(result)
     return run_view(name, result, ["model", *map(_head, measures)], rows, lines)
@@ -268,9 +275,9 @@ def cost_lines(result: RunResult) -> list[str]:
     if costs is None:
         return []
     text = f"{quantity(costs.bytes_up, 'B')} up, {quantity(costs.bytes_down, 'B')} down"
-    places = {"clients": costs.client_flops, "server": costs.server_flops}
-    known = [f"{quantity(flops, 'FLOP')} at {place}" for place, flops in places.items() if flops]
-    unknown = [place for place, flops in places.items() if flops is None]
+    by_side = {"clients": costs.client_flops, "server": costs.server_flops}
+    known = [f"{quantity(flops, 'FLOP')} at {side}" for side, flops in by_side.items() if flops]
+    unknown = [side for side, flops in by_side.items() if flops is None]
     if known:
         text += f"; {', '.join(known)}"
     if unknown:

@@ -90,11 +90,14 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
         if isinstance(value, str):
             return escape_csv(value)
         if isinstance(value, float | np.floating):
-            return f"{value if decimals is None else np.round(value, decimals):.{digits}g}"
+            rounded = value if decimals is None else np.round(value, decimals)
+            return f"{rounded:.{digits}g}"
         return value
 
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in row] for row in (heads, *rows))
+    writer = csv.writer(out, lineterminator="\n")
+    for row in (heads, *rows):
+        writer.writerow([cell(value) for value in row])
     return out.getvalue()
 
 
@@ -136,7 +139,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
             for row, texts in zip(table.rows, rows, strict=True):
                 texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
         right = [i >= len(table.heads) for i in range(len(heads))]
-        grids.append(TextGrid(heads, right, rows, "" if table.kind == "compare" else block_title(groups)))
+        grids.append(TextGrid(heads, right, rows, "" if table.reading else block_title(groups)))
     return grids
 
 

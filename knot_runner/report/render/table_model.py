@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from knot_runner.config.plugins import Table
+from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS
 from knot_runner.report.statistics.intervals import Estimate
 
-#: The methods of the paper, in its order.
-METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
+#: Method -> its title, in the order of tables; methods without one have their names.
+METHOD_TITLES: Table[str] = Table("METHOD_TITLES", {}, papers="titles")
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class TableCell(Estimate):
 class ColumnGroup:
     """Columns under one heading. ``digits`` 0 = counts. ``of_global``: columns of the global data set.
 
-    ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the grid it belongs to, in tables of kind
-    temperatures or clustered. ``head``: heading of the columns instead of their names, or ``heads``: one per column.
-    ``signed``: positive numbers have a plus sign. ``variant``: of several groups of one metric, which runs are in this
-    one (:func:`run_rows.variant`).
+    ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the title of the grid it belongs to.
+    ``head``: heading of the columns instead of their names, or ``heads``: one per column. ``signed``: positive numbers
+    have a plus sign. ``variant``: of several groups of one metric, which runs are in this one
+    (:func:`run_rows.variant`).
     """
 
     key: str
@@ -80,11 +82,25 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 
 
 @dataclass(frozen=True)
+class TableLayout:
+    """How a terminal shows a table.
+
+    ``wide_heads``: each head has its own column, else further ones stand below the first; ``uniform``: all grids are
+    laid out like the widest; ``splits``: groups of a grid that is too wide stand below each other.
+    """
+
+    wide_heads: bool = False
+    uniform: bool = False
+    splits: bool = False
+
+
+@dataclass(frozen=True)
 class ResultTable:
     """A table.
 
-    ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes. ``keys``: of a
-    comparison, the settings below its ``heads``. No row is marked as best: that is for claims to decide.
+    ``kind``: one of TABLE_KINDS, or compare. ``lines``: footnotes. ``keys``: of a comparison, the settings below its
+    ``heads``; ``reading``: how to read a cell of one, which has a single grid without a title. No row is marked as
+    best: that is for claims to decide.
     """
 
     kind: str
@@ -94,17 +110,12 @@ class ResultTable:
     rows: Sequence[TableRow]
     lines: Sequence[str]
     keys: Sequence[str] = ()
+    reading: str = ""
+    layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns by grid.
-
-        There is one grid per metric in a table of methods, per case for temperatures, and per structure and weighting
-        for clustered runs; else a single grid.
-        """
-        if self.kind == "methods":
-            return [[group] for group in self.groups]
-        names = dict.fromkeys(group.block for group in self.groups)
-        return [[group for group in self.groups if group.block == name] for name in names]
+        """Return the groups of columns by grid, their ``block``."""
+        return list(by_key((group.block, group) for group in self.groups).values())
 
 
 def block_title(groups: Sequence[ColumnGroup]) -> str:
@@ -113,6 +124,5 @@ def block_title(groups: Sequence[ColumnGroup]) -> str:
 
 
 def display(method: str) -> str:
-    """Return the method's name as the paper spells it: ``sinkhorn_e`` is Sinkhorn-E; other names stay."""
-    loss, _, weighting = method.partition("_")
-    return f"{loss.title()}-{weighting.upper()}" if method in METHOD_NAMES else method
+    """Return the title of a method, such as Sinkhorn-E; its name if it has none."""
+    return METHOD_TITLES.get(method, method)

@@ -64,8 +64,8 @@ class TerminalColumn:
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
     """Return a table that lists things: bold heads, or none if no column has one."""
     has_heads = any(column.head for column in columns)
-    made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
-    return _filled(made, columns, rows)
+    table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
+    return _filled(table, columns, rows)
 
 
 def results_grid(
@@ -80,25 +80,25 @@ def results_grid(
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
     """Return a table of numbers of one run, titled with its name, with lines below the heads and between parts."""
-    made = Table(
+    table = Table(
         title=text_line(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
     )  # fmt: skip
-    return _filled(made, columns, rows)
+    return _filled(table, columns, rows)
 
 
-def _filled(made: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
+def _filled(table: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
     for column in columns:
-        made.add_column(
+        table.add_column(
             _cell_text(column.head), justify="right" if column.right else "left", style=column.style,
             overflow=column.overflow, no_wrap=column.no_wrap, ratio=column.ratio,
         )  # fmt: skip
     for row in rows:
         if row is None:
-            made.add_section()
+            table.add_section()
         else:
-            made.add_row(*map(_cell_text, row))
-    return made
+            table.add_row(*map(_cell_text, row))
+    return table
 
 
 def _cell_text(cell: str | Text) -> Text:
@@ -122,14 +122,14 @@ class TerminalTable:
         blocks = table.blocks()
         wide = [_grid(table, groups, stacked=False) for groups in blocks]
         whole = [fits(grid, console, options) for grid in wide]
-        if table.kind == "temperatures":  # blocks of the same columns look alike
+        if table.layout.uniform:
             whole = [all(whole)] * len(whole)
         for groups, grid, fit in zip(blocks, wide, whole, strict=True):
             yield Text("")
             yield text_line(block_title(groups), "italic")
             if fit:
                 yield grid
-            elif table.kind == "clustered":  # its groups below each other
+            elif table.layout.splits:
                 for group in groups:
                     if group is not groups[0]:
                         yield Text("")
@@ -142,21 +142,18 @@ class TerminalTable:
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
-    """Return one grid.
-
-    Methods: one head column, settings on its second line. Data sets, clustered runs: one column per head.
-    """
-    own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
+    """Return one grid."""
+    head_columns = len(table.heads) if table.layout.wide_heads else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
-    columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]
+    columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:head_columns]]
     for group in groups:
         for i, column in enumerate(group.columns):
             above = "global\n" if column in group.of_global else lead
             columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
     rows = []
     for row in table.rows:
-        texts = [text_line(head) for head in row.heads[:own_column]]
-        for head in filter(None, row.heads[own_column:]):
+        texts = [text_line(head) for head in row.heads[:head_columns]]
+        for head in filter(None, row.heads[head_columns:]):
             texts[-1].append(f"\n{plain(short_line(head))}", style=DIM)
         for group in groups:
             texts += [_cell(cell, group, stacked) for cell in row.cells[group.key]]

@@ -52,16 +52,16 @@ def escape_csv(text: str) -> str:
 
 def label_settings(label: str) -> dict[str, str]:
     """Return setting -> value of a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
         group = _GROUP.fullmatch(value)
         if group and group[1]:
             members = (member.partition(":") for member in group[1].split(","))
-            found |= {f"{key}.{name}": text for name, _, text in members}
+            settings |= {f"{key}.{name}": text for name, _, text in members}
         elif part:
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
@@ -148,17 +148,12 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
 
 CUT = "[low, high] where that is cut at 0 or 100%"
 FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
-#: How to read a cell of a comparison.
-READING_LINE = (
-    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
-    "0 or 1. These are estimates: only claims decide what is better."
-)
 
 
 def caption(table: ResultTable) -> str:
     """Return how to read a cell of ``table``, in one line."""
-    if table.kind == "compare":
-        return READING_LINE
+    if table.reading:
+        return table.reading
     parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
     for row in table.rows:
         for group in table.groups:

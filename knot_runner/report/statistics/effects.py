@@ -107,8 +107,8 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
         return float(estimate.half(alpha, seeds) < gap)
     from scipy.special import chdtri, ndtr
 
-    found = noise * np.sqrt(chdtri(seeds - 1, SPREADS) / (seeds - 1))
-    over_seeds = -student_quantile(alpha / 2, seeds - 1) * found
+    errors = noise * np.sqrt(chdtri(seeds - 1, SPREADS) / (seeds - 1))
+    over_seeds = -student_quantile(alpha / 2, seeds - 1) * errors
     halves = np.hypot(over_seeds, -normal_quantile(alpha / 2) * math.sqrt(estimate.shared))
     return float(ndtr((gap - halves) / noise).mean())
 
@@ -127,8 +127,8 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
     if replicates is None:
         return EffectEstimate(effect, count, spread)
     items = float(np.var(replicates.mean(1), ddof=1))
-    own = float(np.var(replicates, axis=0, ddof=1).sum()) / count**2
-    shared = max(items - own, 0.0) * count / (count - 1) if count > 1 else 0.0  # mean covariance of two seeds
+    alone = float(np.var(replicates, axis=0, ddof=1).sum()) / count**2
+    shared = max(items - alone, 0.0) * count / (count - 1) if count > 1 else 0.0  # mean covariance of two seeds
     return EffectEstimate(effect, count, spread, shared, items)
 
 
@@ -146,8 +146,8 @@ def holm(values: Sequence[float]) -> list[float]:
     order = np.argsort(values, kind="stable")
     adjusted = [1.0] * len(values)
     worst = 0.0
-    for place, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(values) - place) * values[i]))
+    for rank, i in enumerate(order):
+        worst = max(worst, min(1.0, (len(values) - rank) * values[i]))
         adjusted[i] = worst
     return adjusted
 
@@ -162,10 +162,10 @@ class Look:
 
 def looks(planned: int, seeds: int) -> list[Look]:
     """Return the looks at ``seeds`` or fewer, the first at the ``planned`` number of seeds."""
-    found: list[Look] = []
-    while (count := planned * 2 ** len(found)) <= seeds:
-        found.append(Look(count, 2 / 3 ** (len(found) + 1)))
-    return found
+    reached: list[Look] = []
+    while (count := planned * 2 ** len(reached)) <= seeds:
+        reached.append(Look(count, 2 / 3 ** (len(reached) + 1)))
+    return reached
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:

@@ -9,12 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -111,17 +107,15 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
 
     The draws depend on N and ``seed`` only, so that columns of other runs get the same items.
     """
-    import numpy as np
-
     items = len(columns)
     values = columns.astype(np.float32)
-    found = []
+    sums = []
     for drawn in item_draws(items, seed, resamples):
         rows = len(drawn)
         draws = drawn + np.arange(rows)[:, None] * items
         weights = np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items)
-        found.append(weights.astype(np.float32) @ values)
-    return np.concatenate(found).astype(np.float64)
+        sums.append(weights.astype(np.float32) @ values)
+    return np.concatenate(sums).astype(np.float64)
 
 
 def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
@@ -129,8 +123,6 @@ def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np
 
     Each yielded array has some of the resamples.
     """
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
     for first in range(0, resamples, step):

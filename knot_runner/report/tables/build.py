@@ -76,7 +76,7 @@ def build_table(
     if rest := command_for(runs):
         lines = [*lines, f"Create the rest with: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
-    return ResultTable(kind, title, heads, groups, rows, [*lines, *notes])
+    return ResultTable(kind, title, heads, groups, rows, [*lines, *notes], layout=made_by.layout)
 
 
 def table_kind(name: str) -> TableKind:

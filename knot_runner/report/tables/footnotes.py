@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from knot_runner.config.settings.families import TASK_KINDS
 from knot_runner.config.settings.partition import unlike_shares
+from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run, finished
 from knot_runner.results import ONE_CLASS
 from knot_runner.results.federated import FederatedResult
+from knot_runner.results.training import StagesResult
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Descriptions of the data of ``task.source=embedded``, by kind of run.
-GENERATED = "Generated text (task.source=embedded)"
-SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
-OF_IMAGES = ("images", "image_sets")
 #: A run with less than this share of the paper's training images is not comparable by digits.
 MIN_SHARE = 0.5
 #: Maximum number of rows or damaged files named in a line; of more only the number is given.
@@ -33,14 +32,14 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
     """
     cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
-        absent = members[members["status"] != "done"]
+        absent = members[members.state != "done"]
         if len(absent):
             reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             case = f"{len(members) - len(absent)} of {len(members)} runs are finished ({why})."
             cases.setdefault(case, []).append(name)
     lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
-    return lines + not_counted(rows["run"])
+    return lines + not_counted(rows.run)
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:
@@ -64,17 +63,17 @@ def sources(runs: Iterable[Run]) -> list[str]:
 def training_sizes(runs: Iterable[Run]) -> list[str]:
     """Return lines on methods of one task that train on different numbers of examples."""
     lines = []
-    for task, own in by_key((run.task, run) for run in finished(runs)).items():
-        if not unlike_shares(run.config for run in own):
+    for task, members in by_key((run.task, run) for run in finished(runs)).items():
+        if not unlike_shares(run.config for run in members):
             continue
         counts: dict[str, list[str]] = {}
-        for run in own:
+        for run in members:
             trained_on = run.result.datasets  # of the clients of a federated run, or the student of a distillation
-            if isinstance(trained_on, dict):
-                trained_on = next(sizes for sizes in trained_on.values() if sizes.role == "global")
+            if isinstance(run.result, StagesResult):
+                trained_on = trained_on[run.result.global_sets[0]]
             counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
-        sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
-        lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
+        named = "; ".join(f"{method} {', '.join(dict.fromkeys(sizes))}" for method, sizes in counts.items())
+        lines.append(f"Methods train on different numbers of examples of {task}: {named}.")
     return lines
 
 
@@ -89,10 +88,10 @@ def one_class(runs: Iterable[Run]) -> list[str]:
 
 def embedded(runs: Iterable[Run]) -> str:
     """Return the description of the data of the ``runs`` with task.source=embedded; "" without any."""
-    kinds = [run.setting("task.kind") for run in finished(runs) if run.result.source == "embedded"]
-    if not kinds:
-        return ""
-    return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
+    for run in finished(runs):
+        if run.result.source == "embedded":
+            return TASK_KINDS[kind_of(run.config["task"])].embedded
+    return ""
 
 
 def comparable(runs: Iterable[Run]) -> bool:
@@ -106,10 +105,10 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], ta
     ``measured``: data sets of each run.
     """
     lines = ["The runs have different data sets, so their ALL are not comparable."] if len(set(measured)) > 1 else []
-    there = set().union(*measured)
-    absent = [name for name in columns if name not in there | {"ALL"}]
+    ours = set().union(*measured)
+    absent = [name for name in columns if name not in ours | {"ALL"}]
     if absent and measured and table:
-        rest = ", ".join(name for name in columns if name in there - {"ALL"})
+        rest = ", ".join(name for name in columns if name in ours - {"ALL"})
         lines.append(
             f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more, so no gap is shown."
         )
@@ -120,8 +119,8 @@ def cited(table: PrintedTable | None) -> list[str]:
     """Return lines on the source of the printed numbers and their known errors."""
     if table is None:
         return []
-    place = f", Table {table.table}" if table.table is not None else ""
-    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){place}.", *table.notes]
+    number = f", Table {table.table}" if table.table is not None else ""
+    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}.", *table.notes]
 
 
 def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import Parts, TableCell
+from knot_runner.report.render.table_model import Parts, TableCell, TableLayout
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.util.config_yaml import Config
@@ -29,8 +29,8 @@ def aggregate(
     two are ``comparable``. ``top``: maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
-    planned = len(set(members["seed"]))
-    diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
+    planned = len(set(members.seed))
+    diverged = len({run.seed for run in members.run if run.status == "diverged"})
     if not measured:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(measured)
@@ -60,7 +60,7 @@ class TableKind:
     ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names in
     ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that can be
     shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
-    columns come from it.
+    columns come from it; ``options``: further keys of ``report:`` in its presets; ``layout``: in a terminal.
     """
 
     make: Callable[[TableRequest], Parts]
@@ -68,3 +68,5 @@ class TableKind:
     usual: Sequence[str] = ("f1", "sd")
     printed: str = ""
     needs: str = ""
+    options: Sequence[str] = ()
+    layout: TableLayout = TableLayout()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.paper_tables import PrintedTable, printed_value
-from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.render.table_model import METHOD_TITLES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import MeasuredRun, Run, finished
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 def methods_table(request: TableRequest) -> Parts:
     """Return a row per method and setting, a column per data set and their mean, for each metric."""
-    return methods_by_data(request, _columns(request.printed, finished(request.runs)))
+    columns = _columns(request.printed, finished(request.runs))
+    rows, heads, groups, lines = methods_by_data(request, columns)
+    return rows, heads, [replace(group, block=group.title) for group in groups], lines
 
 
 def grid_table(request: TableRequest) -> Parts:
@@ -52,77 +55,79 @@ def methods_by_data(
         raise UserError(f"a table of methods shows one task, but these runs are of {', '.join(tasks)}")
     if table and table.task != tasks[0]:
         raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
-    there = finished(runs)
-    like = comparable(runs)
-    measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
-    all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
-    groups = {group: metric for metric in request.metrics for group in _groups(metric, columns, there)}
-    found = _rows_of_methods(runs)
-    shown = spelled_labels(found["label"])
+    done = finished(runs)
+    same_kind = comparable(runs)
+    measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in done]
+    same_sets = same_kind and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
+    groups: dict[ColumnGroup, str] = {}
+    for metric in request.metrics:
+        groups |= dict.fromkeys(_groups(metric, columns, done), metric)
+    frame = _rows_of_methods(runs)
+    shown = spelled_labels(frame.label)
     first = ARM if ARM in runs[0].config else "method"
-    heads = (first, "settings") if found["label"].any() else (first,)
+    heads = (first, "settings") if frame.label.any() else (first,)
     rows = []
-    for (method, label), own in found.groupby(["method", "label"], sort=False):
+    for (method, label), members in frame.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
         for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
-            if group.variant not in (None, *variants(key, own["run"])):
+            if group.variant not in (None, *variants(key, members.run)):
                 cells[group.key] = (TableCell(),) * len(columns)
                 continue
-            in_group = [run for run in finished(own["run"]) if group.variant in (None, variant(key, run.result))]
-            made = []
+            in_group = [run for run in finished(members.run) if group.variant in (None, variant(key, run.result))]
+            of_group = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
                 theirs = printed_value(table, metric, method, column) if table else None
-                made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
-            cells[group.key] = made
+                is_comparable = same_sets if column == "ALL" else same_kind
+                of_group.append(aggregate(ours, members, theirs, is_comparable, top_of(metric)))
+            cells[group.key] = of_group
         for group, read in more.items():
-            cells[group.key] = (aggregate(map(read, own["run"]), own),)
+            cells[group.key] = (aggregate(map(read, members.run), members),)
         keys = (method, label)[: len(heads)]
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
-    named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
-    lines = absences(found, named) + sources(runs) + missing_columns(columns, measured, table)
-    lines += measured_line(there) + cited(table)
+    named = frame.method.map(display) + frame.label.map(lambda label: label and f" {shown[label]}")
+    lines = absences(frame, named) + sources(runs) + missing_columns(columns, measured, table)
+    lines += measured_line(done) + cited(table)
     return rows, heads, (*groups, *more), [*lines, *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     """Return rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
-    place = ranks(METHOD_NAMES)
-    order = rows["method"].map(lambda method: place.get(method, len(place)))
+    rank = ranks(METHOD_TITLES)
+    order = rows.method.map(lambda method: rank.get(method, len(rank)))
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
+def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """Return the paper's data sets, then our others, the global ones last; then ALL."""
-    ours = dict.fromkeys(name for run in there for block in run.result.metrics.values() for name in block)
-    of_global = _global_sets(there)
-    ordered = sorted(ours, key=lambda name: name in of_global)
-    theirs = table.columns if table else []
-    return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
+    measured = itertools.chain(*(run.result.metrics.values() for run in runs))
+    of_global = _global_sets(runs)
+    ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
+    names = dict.fromkeys([*(table.columns if table else []), *ordered])
+    return (*(name for name in names if name != "ALL"), "ALL")
 
 
-def _global_sets(there: Sequence[Run]) -> set[str]:
+def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
     """Return the data sets of the global model; none for images, whose results have counts instead of parties."""
-    found = [run.result.datasets for run in finished(there) if isinstance(run.result, StagesResult)]
-    return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
+    return set(itertools.chain(*(run.result.global_sets for run in runs if isinstance(run.result, StagesResult))))
 
 
-def _groups(metric: str, columns: tuple[str, ...], there: Sequence[MeasuredRun]) -> list[ColumnGroup]:
+def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> list[ColumnGroup]:
     """Return a group per kind of number that a column must not mix; epsilon always names its relation and delta."""
-    found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
-    of_global = _global_sets(there)
+    kinds = variants(f"metrics.{metric}.ALL", [run for run in runs if metric in run.result.metrics])
+    of_global = _global_sets(runs)
     marked = tuple(column for column in columns if column in of_global)
     groups = []
-    for kind in found:
+    for kind in kinds:
         name = METRICS[metric].title
-        if kind and (len(found) > 1 or METRICS[metric].beside):
+        if kind and (len(kinds) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
         title = f"{name} ({METRICS[metric].better} is better)"
         group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
-        if len(found) > 1:
+        if len(kinds) > 1:
             group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
         groups.append(group)
     return groups

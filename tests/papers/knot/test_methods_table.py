@@ -7,7 +7,7 @@ import re
 import pytest
 
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
-from knot_runner.report.render.table_model import METHOD_NAMES, display
+from knot_runner.report.render.table_model import METHOD_TITLES, display
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
@@ -32,7 +32,7 @@ def cell(table, row, group, column):
 
 def test_methods_table_follows_paper_order(full_grid):
     table = build_table(list(reversed(full_grid("sa", 1))), "knot/table2", ["f1", "sd"])
-    assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
+    assert [row.keys[0] for row in table.rows] == list(METHOD_TITLES)
     assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
     assert [g.key for g in table.groups] == ["f1", "sd"]
     first = table.groups[0]

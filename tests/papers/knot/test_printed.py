@@ -3,7 +3,7 @@
 import pytest
 
 from knot_runner.report import paper_tables
-from knot_runner.report.render.table_model import METHOD_NAMES
+from knot_runner.report.render.table_model import METHOD_TITLES
 from tests.papers.sums import sums
 
 
@@ -20,7 +20,7 @@ def test_bias_shares_sum_to_one():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
 
 
-#: (table, measure) -> columns, sums of the rows in the order of METHOD_NAMES, sums of the columns; in hundredths
+#: (table, measure) -> columns, sums of the rows in the order of METHOD_TITLES, sums of the columns; in hundredths
 METHODS = {
     ("knot/table2", "f1"): ("Cloths Toys Cell Food ALL", [241, 246, 236, 250, 250, 247, 239, 251],
                             [385, 359, 375, 433, 408]),
@@ -42,7 +42,7 @@ def test_cells_of_knot_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
     assert table.columns == columns.split() and table.global_set == table.columns[-2]
     cells = table.metrics[measure]
-    assert tuple(cells) == METHOD_NAMES and sums([cells[method] for method in METHOD_NAMES], 100) == (rows, downward)
+    assert list(cells) == list(METHOD_TITLES) and sums(list(cells.values()), 100) == (rows, downward)
 
 
 #: training, valid and test texts, and the score in hundredths (KNOT Table 1)

@@ -22,7 +22,7 @@ def knot(factory, method, seed, skill, label="", rows=200):
     loss, weighting = method.rsplit("_", 1)
     config = {
         "task": {"name": "erc", "kind": "texts"},
-        "method": {"name": method, "weighting": weighting, "loss": {"name": loss, **EXTRA[loss]}},
+        "method": {"name": method, "algorithm": "knot", "weighting": weighting, "loss": {"name": loss, **EXTRA[loss]}},
         "seed": seed,
     }
     job = replace(factory.job(method, seed, "erc", label), config=config)
@@ -46,7 +46,7 @@ def claim(**changes):
 
 
 def judged(jobs, *claims, command="make", **spec):
-    return judge(jobs, {"claims": list(claims), **spec}, command)
+    return judge(jobs, {"claims": list(claims), "target": 0.5, **spec}, command)
 
 
 def rewrite(folder, **changes):
@@ -67,9 +67,8 @@ def rounds_claim(**changes):
 
 
 def courses(federated, cold, plain, length=40, spent=None, seconds=None):
-    """Runs at T=.05 and T=1, a seed each, that are at .6 from these rounds on (None: never), and T=4, which sets the
-    target of .5. ``spent``: bytes of each round at T=.05 and at T=1, the last goes on; ``seconds``: those of a round,
-    by seed."""
+    """Runs at T=.05 and T=1, a seed each, that are at .6 from these rounds on (None: never), and T=4. ``spent``: bytes
+    of each round at T=.05 and at T=1, the last goes on; ``seconds``: those of a round, by seed."""
     jobs = [federated.made(4.0, [0.1, 0.5], seed=seed) for seed in range(len(cold))]
     for side, (temperature, reached) in enumerate(((0.05, cold), (1.0, plain))):
         for seed, reaches in enumerate(reached):

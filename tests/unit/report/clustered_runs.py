@@ -19,6 +19,7 @@ def job(root, graph, seed=0, clients=20, support=10, kind="pairs", method="clust
         "model": {"name": "mlp_fedrep", "kind": "mlp"},
         "partition": {"kind": kind, "num_clients": clients},
         "method": {"name": method, "algorithm": method.removeprefix("clustered_"), "clustering": clustering},
+        "hardware": {"engine": "lean", "precision": "float32"},
     }
     facts = [task, method, kind, clients, graph, support if graph != "none" else None, seed, label]
     run_id = digest(facts, 12)

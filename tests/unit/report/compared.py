@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from knot_runner.config.settings.run_id import run_id
-from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.answer import CELL_READING, Question, compare_runs
 from knot_runner.report.compare.files import COUNTS
 from knot_runner.report.compare.settings import parse_filter
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
@@ -107,7 +107,7 @@ def table_of(names, rows, measures=(), lines=(), title="t"):
         own = {name: [cell or TableCell()] for name, cell in zip(measures, found, strict=True)}
         own[COUNTS] = [TableCell(n, n=n, text=str(n))]
         body.append(TableRow(keys, tuple(key or "" for key in keys), own))
-    return ResultTable("compare", title, tuple(names), groups, body, lines, tuple(names))
+    return ResultTable("compare", title, tuple(names), groups, body, lines, tuple(names), CELL_READING)
 
 
 def text(table):

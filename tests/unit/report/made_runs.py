@@ -211,11 +211,10 @@ class FederatedFactory:
 
     def job(self, temperature=1.0, seed=0, control=False, task="femnist", model=DNN, partition="natural", label=""):
         config = {
-            "task": {"name": task, "kind": "images", "source": "local"},
-            "model": {"name": model[0], "kind": model[1]},
-            "partition": {"kind": partition},
+            "task": {"name": task, "kind": "images", "source": "local"}, "model": {"name": model[0], "kind": model[1]},
+            "partition": {"kind": partition}, "hardware": {"engine": "lean", "precision": "float32"},
             "method": {"algorithm": "fedavg", "temperature": temperature, "lr_control": control},
-        }
+        }  # fmt: skip
         rest = [part for part in label.split(", ") if not part.startswith("method.")]
         facts = f"{task}{model}{partition}{temperature:g}{control and temperature != 1}{seed}{rest}"
         run_id = digest({"facts": facts}, 12)

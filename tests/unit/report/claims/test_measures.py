@@ -18,11 +18,12 @@ from tests.unit.report.made_runs import COSTS, seal
 
 NEVER = (None, None, None)
 SPENT, SECONDS = ((10_000_000,), (2_000_000,)), ((10.0, 12.0, 11.0), (30.0, 33.0, 36.0))
-SLOWER, FASTER = "does not hold", "holds"
+SLOWER, FASTER, T4 = "does not hold", "holds", "best_of_T4"
 
 
+@pytest.mark.paper("chill")
 def test_rounds_are_compared_by_their_ratio(trio):
-    found = judged(trio, rounds_claim(), rounds_claim(expect={"ratio": 5}), rounds_claim(expect="higher"))
+    found = judged(trio, rounds_claim(), rounds_claim(expect={"ratio": 5}), rounds_claim(expect="higher"), target=T4)
     ratios = np.log([7 / 3, 4 / 3])  # as the fixture says
     low, high = stats.t.interval(0.95, 1, ratios.mean(), stats.sem(ratios))
     assert found[0].effect == pytest.approx(math.exp(ratios.mean())) and found[0].unit == "times"
@@ -62,16 +63,19 @@ def test_unreached_target_decides_only_within_its_bound(federated):
     assert "may lie beyond the bound" in six.note and six.more_seeds is None
 
 
+@pytest.mark.paper("chill")
 def test_target_requires_reference_run_or_number(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
-    assert "its T=4 run is missing" in judged(jobs, rounds_claim())[0].note
+    assert "its T=4 run is missing" in judged(jobs, rounds_claim(), target=T4)[0].note
     assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(21 / 11 * 24 / 12))
 
 
+@pytest.mark.paper("chill")
 def test_target_is_that_of_the_chilled_run_and_not_of_its_control(federated):
     jobs = courses(federated, [10, 11], [20, 23])
     better = [federated.made(4.0, [0.9] * 40, seed=seed, control=True, label="control") for seed in (0, 1)]
-    assert judged([*jobs, *better], rounds_claim())[0].effect == judged(jobs, rounds_claim())[0].effect
+    first, second = (judged(runs, rounds_claim(), target=T4)[0].effect for runs in (jobs, [*jobs, *better]))
+    assert first == second
 
 
 def test_diverged_run_misses_target_and_yields_no_bytes(federated):

@@ -239,7 +239,7 @@ def test_measures_of_defaults_to_shared_or_first(tmp_path):
 def test_direction_of_a_measure():
     directions = {
         "metrics.f1.ALL": "higher", "teachers.MELD.sd": "lower", "seconds.stages.x": "lower", "best.round": None,
-        "metrics.accuracy.ALL": "higher", "metrics.distance.ALL": "lower", "rounds_to_target": "lower", "ari": "higher",
+        "metrics.accuracy.ALL": "higher", "metrics.id_loss.ALL": "lower", "rounds_to_target": "lower", "ari": "higher",
         "costs.bytes_to_target": "lower", "costs.server_flops": "lower",
     }  # fmt: skip
     assert {key: direction(key) for key in directions} == directions

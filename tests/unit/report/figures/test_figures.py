@@ -32,7 +32,7 @@ def test_numbers_as_csv_are_escaped_and_rounded():
 @pytest.mark.parametrize(("runs", "names"), [
     ([("sinkhorn_e", "a.lr=1, b.c.size=2"), ("sinkhorn_e", "a.lr=3, b.c.size=2")], ["lr=1, size=2", "lr=3, size=2"]),
     ([("sinkhorn_e", "a.lr=1"), ("sinkhorn_e", "b.lr=1")], ["a.lr=1", "b.lr=1"]),
-    ([("sinkhorn_e", ""), ("entropy_a", "a.b=1")], ["Sinkhorn-E", "Entropy-A b=1"]),
+    ([("fedavg", ""), ("fedprox", "a.b=1")], ["fedavg", "fedprox b=1"]),
 ])  # fmt: skip
 def test_by_name_shortens_labels_unless_ambiguous(factory, runs, names):
     assert list(by_name(load_runs([factory.made(method, label=label) for method, label in runs]))) == names

@@ -12,7 +12,7 @@ HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
 
 
 @pytest.mark.parametrize(("changes", "parts"), [
-    ({"notes": ["IEMOCAP left out: no file"]}, ["erc · Sinkhorn-E · seed 0", "0.350 -> 0.400", "global", "ALL",
+    ({"notes": ["IEMOCAP left out: no file"]}, ["erc · ", " · seed 0", "0.350 -> 0.400", "global", "ALL",
                                                 "the weights of epoch 7", "IEMOCAP left out: no file"]),
     ({"selected_epoch": 0}, ["epoch 0, the undistilled global model"]),
     ({"status": "diverged", "metrics": {}}, ["diverged"]),

@@ -1,0 +1,88 @@
+"""Rows of tables of federated runs at several temperatures, by case, temperature, rate control and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from knot_runner.metrics import ACCURACY
+from knot_runner.report.run_folders import Run, is_finished
+from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, ranks, run_rows, variant, variants
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Settings that a row describes by itself.
+SHOWN_KEYS = ("method.temperature", "method.lr_control")
+#: The metric by which cases are told apart.
+OVERALL = f"metrics.{ACCURACY}.ALL"
+
+
+@dataclass(frozen=True, order=True)
+class RowSetting:
+    """Key of a row.
+
+    ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings, as text.
+    """
+
+    temperature: float
+    control: bool = False
+    other: str = ""
+
+    @property
+    def head(self) -> str:
+        """The training temperature, as the paper prints it."""
+        return "1" if self.control else f"{self.temperature:g}"
+
+    @property
+    def settings(self) -> str:
+        """The other settings, "" for plain chilling."""
+        rate = f"rate=lr/{self.temperature:g}" if self.control else ""
+        return ", ".join(filter(None, (rate, self.other)))
+
+    @property
+    def name(self) -> str:
+        """Temperature and other settings, for use in a sentence."""
+        rest = f" ({self.other})" if self.other else ""
+        return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
+
+
+def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
+    """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
+
+    There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
+
+    A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
+    T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
+    different runs of one cell.
+    """
+    rows = run_rows(runs)
+    rows["case"] = [case_of(run, cases) for run in runs]
+    for case, members in rows.groupby("case", sort=False):
+        shown = variants(OVERALL, members.run)
+        for i, run in members.run.items():
+            if is_finished(run) and variant(OVERALL, run.result) != shown[0]:
+                rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
+    for _, members in rows.groupby("case", sort=False):
+        for i, run, other in zip(members.index, members.run, others(members.run, SHOWN_KEYS), strict=True):
+            temperature, control = (run.setting(key) for key in SHOWN_KEYS)
+            if control is None:
+                raise UserError(f"{run.task} {run.method}: not federated, so it has no training temperature")
+            rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
+    rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
+    case_ranks = ranks([*cases, *rows.case])
+    keys = ranks(hottest_first(rows.key))
+    order = rows.case.map(case_ranks) * len(keys) + rows.key.map(keys)
+    return rows.loc[order.sort_values(kind="stable").index]
+
+
+def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
+    """Return distinct ``keys``, highest temperature first, each rate control after its temperature."""
+    return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
+
+
+def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
+    """Return heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
+    return ("T", "settings") if any(key.settings for key in keys) else ("T",)

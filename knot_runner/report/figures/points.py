@@ -1,0 +1,94 @@
+"""Runs as points of a figure: a row for each run, round, client or pair of classes, and labels of their settings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from knot_runner.records import ROUNDS_FILE, has_record
+from knot_runner.report.compare.measures import measure_title, resolve_measure
+from knot_runner.report.compare.settings import GROUP_NAMES, resolve_key, row_numbers, short_names
+from knot_runner.report.confusion import confusion_rows
+from knot_runner.report.figures.marks import CONFUSION
+from knot_runner.report.frame import RunSet
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.text import plain
+from knot_runner.report.run_folders import MeasuredRun, rounds
+from knot_runner.results.base import BYTES, FLOPS
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Values of ``x`` that are totals of a training so far -> the columns of rounds.jsonl that are summed.
+SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
+PROGRESS = ("round", "clock", *SUMS)
+#: Value of ``y`` with a number for each client, in the last evaluated round; CONFUSION has one for a pair of classes.
+CLIENTS = "clients"
+
+
+def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
+    """Return a row for each run, or, where ``x`` or ``y`` is of them, each of its rounds, clients or pairs of classes.
+
+    Rows are indexed by run; all settings and numbers are columns.
+    """
+    import pandas as pd
+
+    if x in PROGRESS or y in (CLIENTS, CONFUSION):
+        frames = {i: pd.json_normalize(_rows(run, y)) for i, run in done.runs.run.items()}
+        numbers = pd.concat(frames, names=["run"]).droplevel(1)
+        for name, columns in SUMS.items():
+            if set(columns) <= set(numbers):
+                numbers[name] = numbers[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
+    else:
+        numbers = done.metrics.dropna().pivot(columns="metric", values="value")
+    return done.settings.drop(columns=numbers.columns, errors="ignore").join(numbers, how="right")
+
+
+def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
+    """Return the rows of rounds.jsonl with the changes of accuracy in it.
+
+    For ``clients`` and ``confusion``, return a row for each client or pair of classes.
+    """
+    import pandas as pd
+
+    if y == CONFUSION:
+        return confusion_rows(run)
+    log = rounds(run) if has_record(run.folder, run.result, ROUNDS_FILE) else []
+    if y == CLIENTS:
+        evaluated = [row[y] for row in log if y in row]
+        return [{y: value} for value in evaluated[-1]] if evaluated else []
+    before = pd.Series(dtype=float)
+    for row in log:
+        now = pd.Series(row.pop("clients", []), dtype=float)
+        if "after" in row:
+            trained = pd.Series(row["after"], row["participants"], dtype=float)
+            row["participants_change"] = (now - trained).mean()
+            row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
+        before = now
+    return log
+
+
+def column_of(name: str, points: pd.DataFrame) -> str:
+    """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
+    with contextlib.suppress(UserError):
+        return resolve_measure(name, list(points))
+    others = [] if name in PROGRESS else PROGRESS  # where runs have them, they are in points
+    known = [*points, *map(measure_title, points), *others]
+    return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
+
+
+def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """Return the values of ``keys`` of each run as text, in categories in the order of the values."""
+    import pandas as pd
+
+    short = short_names(keys)
+    order = row_numbers(settings, keys).sort_values(kind="stable").index
+    texts = []
+    for _, values in settings.loc[order, list(keys)].iterrows():
+        named = values.dropna().items()
+        parts = [display(text) if key in (*GROUP_NAMES, "models") else f"{short[key]}={text}" for key, text in named]
+        texts.append(plain(", ".join(parts)) or " ".join(f"no {name}" for name in short.values()))
+    return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
