@@ -15,7 +15,7 @@ from knot_runner.report.frame import RunSet
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, rounds
-from knot_runner.results.base import BYTES, FLOPS
+from knot_runner.results import BYTES, FLOPS
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
 
