@@ -1,8 +1,5 @@
 """Federated runs through the command line: records, refusals, divergence, sweeps."""
 
-import json
-import signal
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,9 +12,8 @@ from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.messages import check_outcomes
 from knot_runner.pipelines.rounds.client_rounds import reached_target
 from knot_runner.util.errors import DivergedError
-from tests.forked import Forked, committed
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import TINY_IMAGES
 
 
 def test_measures_are_those_of_scikit_learn(fedavg_run):
@@ -33,37 +29,6 @@ def test_measures_are_those_of_scikit_learn(fedavg_run):
     first, second = fedavg_run.rows[:2]  # who begins a round has what the last one ended with
     assert second["before"] == pytest.approx([first["clients"][client] for client in second["participants"]])
     assert not (fedavg_run.folder / "commit.json").exists()
-
-
-def test_sigterm_ends_run_and_its_workers(tmp_path):
-    process = Forked(
-        *replaced(TINY_IMAGES, "training.rounds=100000", "hardware.num_workers=2"), f"paths.output_dir={tmp_path}"
-    )
-    while committed(tmp_path) < 2:
-        assert not process.ended, process.said
-        time.sleep(0.02)
-    assert len(process.processes) == 3  # and its workers
-    process.send(signal.SIGTERM)
-    assert process.wait(30) == 143
-    assert "Traceback" not in process.said
-    for _ in range(200):
-        if not process.processes:
-            return
-        time.sleep(0.05)
-    raise AssertionError("a worker outlived its parent")
-
-
-def test_sweep_records_diverged_run_and_continues(tmp_path, capsys):
-    grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.output_dir={tmp_path}"]
-    assert main(["-m", *grid]) == 1
-    said = capsys.readouterr().err
-    assert "diverged in round 1 at client" in said and "1 done, 0 failed, 1 diverged" in said
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
-    by = {result["status"]: result for result in results}
-    assert by["diverged"]["diverged"]["round"] == 1 and by["diverged"]["metrics"] == {}
-    assert by["done"]["rounds"] == 3
-    assert main(["-m", *grid]) == 1  # a diverged run is not run again
-    assert "T=" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])

@@ -82,6 +82,9 @@ def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     grid = faulty("none", "diverge")
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
+    (diverged,) = [result for result in found if result["status"] == "diverged"]
+    assert diverged["diverged"]["round"] == 1 and diverged["metrics"] == {} and len(found) == 2
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in said
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.sweep.grids import LAUNCHERS, begun, command, faulty, results, small, sweep
 from tests.forked import Forked
 
-GRID = ["seed=0,1,2", "training.rounds=40", "training.local_epochs=4"]
+GRID = ["seed=0,1", "training.rounds=40", "training.local_epochs=4"]
 
 
 def forked(out, *grid):
@@ -48,7 +48,7 @@ def test_concurrent_sweeps_run_each_job_once(undisturbed, tmp_path):
     both = [forked(tmp_path, *GRID) for _ in range(2)]
     assert [sweeping.wait() for sweeping in both] == [0, 0], [sweeping.said for sweeping in both]
     assert results(tmp_path) == undisturbed
-    assert list(begun(tmp_path).values()) == [1, 1, 1]
+    assert list(begun(tmp_path).values()) == [1, 1]
 
 
 @pytest.mark.thorough
