@@ -130,6 +130,13 @@ def disks_not_waited_for() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Tables of tests are composed while they are collected."""
+    with files_parsed_once():
+        return (yield)
+
+
 def pytest_collection_finish() -> None:
     """What collecting has made lives to the end: the garbage collector need not look at it again and again."""
     gc.collect()

@@ -22,6 +22,7 @@ CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items
 PARTS = {
     **{f"fedwad/table{i}": ["partition.num_clients=20"] for i in range(1, 6)},
     "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
+    "knot/grid": ["training.distill.batch_size=16", "method.loss.epsilon=1.0e-4,16"],
 }
 #: One of each family; composing the grids of the others takes a second each.
 QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim"}
