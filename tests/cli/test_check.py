@@ -121,45 +121,26 @@ def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def of_each_kind(commands, count):
-    """The first ``count`` commands; the others are thorough tests."""
-    return [*commands[:count], *(pytest.param(one, marks=pytest.mark.thorough) for one in commands[count:])]
-
-
-#: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
+#: What only the run's own preparation refuses, one of each kind of preparation (further ones are in the tables of
+#: refusals), and the small run that it is a part of.
 REFUSED = [
-    ["training.batch_size=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
-    ["method=clustered_fedavg", "method.clustering.graph=sparse9"],
-    ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
-    ["method=fedala", "method.layers=9"],
-    ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.num_clients=400"],
-    ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["partition.by=speaker"],
+    (TINY_IMAGES, "training.batch_size=500"),
+    *(pytest.param(small, words, marks=pytest.mark.thorough) for small, words in (
+        (TINY_IMAGES, "method=clustered_fedavg method.clustering.clusters=50"),
+        (TINY_TAUGHT, "method=fitnets method.terms.hint.taps=[[nowhere,nowhere]]"),
+        (TINY_PARTIES, "method=sinkhorn_e partition.num_clients=400"),
+    )),
 ]  # fmt: skip
 
 
-#: What distillations refuse once the networks of teachers and students are known.
-REFUSED_IN_STAGES = [
-    ["method=fitnets", "method.terms.hint.taps=[[nowhere,nowhere]]"],
-    ["method=at", "method.terms.at.taps=[[logits,logits]]"], ["method=kd", "+method.terms.nothing={weight: 1}"],
-    ["method=data_free", "base/synthesis@method.synthesis=statistics"], ["method=born_again", "~method.terms.ce"],
-    ["method=sinkhorn_e", "partition.num_clients=400"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "overrides", [*of_each_kind(REFUSED, 1), *of_each_kind(REFUSED_IN_STAGES, 0)], ids=" ".join
-)  # fmt: skip
-def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
-    small = TINY_PARTIES if overrides[0] == "method=sinkhorn_e" else TINY_TAUGHT
-    if overrides in REFUSED:
-        chosen = {word.partition("=")[0] for word in overrides} & {"partition", "model"}
-        small = [word for word in TINY_IMAGES if word.partition(".")[0] not in chosen]
-    run = [*replaced(small, *overrides), f"paths.output_dir={tmp_path}"]
+@pytest.mark.parametrize(("small", "words"), REFUSED)
+def test_check_refuses_what_the_run_refuses(small, words, tmp_path, capsys):
+    run = [*replaced(small, *words.split()), f"paths.output_dir={tmp_path}"]
     assert main(run) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     assert main(["check", *run]) == 2
     assert " ".join(line.removeprefix("knot-runner: ").split()) in " ".join("".join(capsys.readouterr()).split())
-    if "method=clustered_fedavg" in overrides:  # known once the clients are
+    if "method=clustered_fedavg" in words:  # known once the clients are
         assert main(["check", *run, "--quick"]) == 0
 
 

@@ -160,7 +160,8 @@ def test_compose_jobs_rejects_invalid_distillation_settings(overrides):
 @pytest.mark.parametrize("overrides", [
     ["method=student_alone", "+method.terms.kd.weight=1"], ["method=at", "method.teacher=mlp_notebook"],
     ["method=fitnets", "method.terms.hint.taps=[[block9,block1]]"], ["method=born_again", "~method.terms.ce"],
-    ["method.labeled=0.9999"],
+    ["method.labeled=0.9999"], ["method=at", "method.terms.at.taps=[[logits,logits]]"],
+    ["+method.terms.nothing={weight: 1}"], ["method=data_free", "base/synthesis@method.synthesis=statistics"],
 ], ids=" ".join)  # fmt: skip
 def test_run_rejects_invalid_terms_and_labels_before_training(overrides, tmp_path):
     with refuses():

@@ -146,7 +146,7 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
     sums: ClientMessage = {}
     weights: dict[str, float] = {}
-    messages = iter(gathering.sent)
+    messages = (sent for sent in gathering.sent if sent.parts)  # FedRep's on a fleet may be too late for the body
     while block := list(islice(messages, MESSAGES_AT_ONCE)):
         for name, first in block[0].parts.items():
             plain = gathering.aggregation == "uniform" or name in gathering.unweighted
