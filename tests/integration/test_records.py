@@ -141,7 +141,10 @@ def test_commands_report_damaged_files_of_finished_runs(tmp_path, capsys):
     assert names == {"clients.safetensors", "config.yaml", "model.json", "model.safetensors", "partition.json",
                      "predictions.safetensors", "rounds.jsonl"}  # fmt: skip
     commands = {"run": run, "sweep": ["-m", *run], "check": ["check", *run, "--quick"]}
+    both = ("model.safetensors", "rounds.jsonl")  # of weights, and of what is read first
     for name, (how, damage) in itertools.product(sorted(names), DAMAGES.items()):
+        if how != "altered" and name not in both:
+            continue
         content = (folder / name).read_bytes()
         damage(folder / name)
         is_weight_removed = (name, how) == ("model.safetensors", "deleted")

@@ -193,6 +193,3 @@ def test_rooms_import_one_another_without_cycles(house):
         others = {room_of(name.removeprefix(below).split("."), house) for name in found if name.startswith(below)}
         uses.setdefault(own, set()).update(others - {own})
     TopologicalSorter(uses).prepare()  # raises CycleError
-
-
-ROOT = Path(__file__).resolve().parents[2]
