@@ -161,10 +161,10 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if key not in kept:
             path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not path.exists():
-                own = path.with_suffix(f".{os.getpid()}")
+                unfinished = path.with_suffix(f".{os.getpid()}")
                 with files_parsed_once():
-                    own.write_bytes(pickle.dumps(real(what, None)))
-                own.replace(path)  # another worker reads all of it or nothing
+                    unfinished.write_bytes(pickle.dumps(real(what, None)))
+                unfinished.replace(path)  # another worker reads all of it or nothing
             kept[key] = path.read_bytes()
         return pickle.loads(kept[key])
 
@@ -216,7 +216,7 @@ def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
     from tests.runs import RunRecord
 
     words = [*TINY_IMAGES, "method=fedavg,fedprox", "seed=0,1", "training.lr=0.1"]
-    return [RunRecord(one.folder) for one in kr.sweep([*words, f"paths.output_dir={tmp_path_factory.mktemp('sweep')}"])]
+    return [RunRecord(run.folder) for run in kr.sweep([*words, f"paths.output_dir={tmp_path_factory.mktemp('sweep')}"])]
 
 
 @pytest.fixture

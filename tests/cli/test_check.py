@@ -48,16 +48,16 @@ def test_state_of_tells_where_each_job_stands(tmp_path):
     write_content(diverged.folder, {"status": "diverged"})
     write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
     commit(stopped, 1)
-    told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
-    write(running, "progress.json", told)
+    progress = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
+    write(running, "progress.json", progress)
     write(begun, "config.yaml", {})
-    found = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]
-    assert [state.standing for state in found] == [
+    states = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]
+    assert [state.standing for state in states] == [
         "to do", "done", "diverged", "failed", "stopped", "running", "stopped",
     ]  # fmt: skip
-    texts = [state.text for state in found]
+    texts = [state.text for state in states]
     assert texts[3:6] == ["failed: ended by SIGKILL", "stopped in round 2 of 3", "running: rounds 2 of 3"]
-    write(running, "progress.json", told | {"at": time.time() - 3600})  # it was killed an hour ago
+    write(running, "progress.json", progress | {"at": time.time() - 3600})  # it was killed an hour ago
     assert state_of(running, CurrentData(None)).standing == "to do"
 
 
@@ -164,10 +164,10 @@ def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
-    found = look(RUNS[name], tmp_path)
+    checked = look(RUNS[name], tmp_path)
     before_training = [note for note in result["notes"] if "every test example is predicted" not in note]
-    assert found.lines(1) == before_training
-    assert bool(found.counts) == (name != "gaussians")  # which have no classes
+    assert checked.lines(1) == before_training
+    assert bool(checked.counts) == (name != "gaussians")  # which have no classes
     assert any("of one class only" in note for note in result["notes"]) == (name == "a class a client")
     parties = result.get("label_counts", {"parties": {}})["parties"]
     one_class = [party for party, parts in parties.items() if np.count_nonzero(parts["train"]) == 1]
@@ -179,10 +179,10 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path, monkeypatch):
     jobs, _ = compose_all([*grid, f"paths.output_dir={tmp_path}"])
     looks = iter([(["of all", "of one"], ["a"]), (["of all"], ["b"])])
     monkeypatch.setattr(preview, "_look", lambda *_: next(looks))
-    found = preview.prepare(jobs, tmp_path)
-    assert len(jobs) == 8 and next(looks, None) is None and found.problem == ""
-    assert found.lines(8) == ["of all", "of one (4 of 8 jobs)"]
-    assert found.counts == {"femnist, natural, seed 0": ["a"]}
+    checked = preview.prepare(jobs, tmp_path)
+    assert len(jobs) == 8 and next(looks, None) is None and checked.problem == ""
+    assert checked.lines(8) == ["of all", "of one (4 of 8 jobs)"]
+    assert checked.counts == {"femnist, natural, seed 0": ["a"]}
 
 
 def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):
