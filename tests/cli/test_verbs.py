@@ -22,11 +22,12 @@ def test_help_fits_a_narrow_terminal(verb, width, capsys, monkeypatch):
     assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
-def test_plot_help_partition_example_runs(tmp_path):
+def test_plot_help_partition_example_runs(tmp_path, capsys):
     (line,) = [line for line in parser_of("plot").epilog.splitlines() if "plot partition" in line]
     words = [word for word in line.split() if "=" in word]
     assert cli.main(["plot", "partition", *words, f"paths.output_dir={tmp_path}"]) == 0
-    assert list(tmp_path.glob("figures/*.png"))
+    (picture,) = tmp_path.glob("figures/partition_*.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in capsys.readouterr().out.replace("\n", "")
 
 
 def test_ls_shows_files_of_config_dir(tmp_path, capsys):

@@ -82,24 +82,3 @@ def test_evaluated_rounds_measure_semantic_distance_of_coordinates(tmp_path):
     found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits, "training.evaluate_every=2")
     assert [("accuracy" in row) for row in found.rows] == [False, True, True]  # and the last one
     assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
-
-
-def test_plot_partition(tmp_path, capsys):
-    small = [word for word in TINY_IMAGES if not word.startswith("partition.")]
-    iid = ["partition=iid", "partition.num_clients=5"]
-    assert main(["plot", "partition", *small, *iid, f"paths.output_dir={tmp_path}"]) == 0
-    said = capsys.readouterr().out
-    picture = next((tmp_path / "figures").glob("partition_*.png"))
-    assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")
-    assert main(["plot", "partition", "task=sa"]) == 2
-    assert "task=sa method=sinkhorn_e does not partition data over clients" in capsys.readouterr().err
-
-
-@pytest.mark.thorough
-@pytest.mark.real_data
-def test_real_writers_learn(tmp_path, data_root):
-    """60 real writers: ten rounds at T=.25 already tell digits apart."""
-    words = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
-    result = run(tmp_path, *words, f"paths.data_dir={data_root}").result
-    assert result["clients"] == 60 and result["datasets"] == {"train": 5936, "test": 658}
-    assert result["metrics"]["accuracy"]["ALL"] > 0.6
