@@ -23,7 +23,7 @@ def test_measures_are_those_of_scikit_learn(fedavg_run):
     assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
     assert last["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(10)), rel=1e-4)
     assert fedavg_run.result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
-    shown = [own for own in last["clients"] if own is not None]
+    shown = [accuracy for accuracy in last["clients"] if accuracy is not None]
     assert last["client_accuracy"]["unweighted"] == pytest.approx(sum(shown) / len(shown))
     assert last["client_accuracy"]["weighted"] == pytest.approx(last["accuracy"])
     first, second = fedavg_run.rows[:2]  # who begins a round has what the last one ended with
@@ -62,9 +62,9 @@ def test_reached_target_includes_exactly_met_target(rows, ends):
 def test_stop_at_target_ends_run_in_recorded_round(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
-    found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
-    first = next(row["round"] for row in found.rows if row["accuracy"] >= 0.3)
-    assert found.result["rounds_to_target"] == first == len(found.rows) < 30  # rounds trained
+    record = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
+    first = next(row["round"] for row in record.rows if row["accuracy"] >= 0.3)
+    assert record.result["rounds_to_target"] == first == len(record.rows) < 30  # rounds trained
     assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.output_dir={tmp_path / 'b'}"]) == 0
     assert "not reached" in capsys.readouterr().out
 
@@ -79,6 +79,6 @@ def test_lr_control_keeps_run_id_at_temperature_1(tmp_path, capsys):
 def test_evaluated_rounds_measure_semantic_distance_of_coordinates(tmp_path):
     points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
     digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
-    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits, "training.evaluate_every=2")
-    assert [("accuracy" in row) for row in found.rows] == [False, True, True]  # and the last one
-    assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
+    record = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits, "training.evaluate_every=2")
+    assert [("accuracy" in row) for row in record.rows] == [False, True, True]  # and the last one
+    assert 0 < record.rows[-1]["sd"] == record.result["metrics"]["sd"]["ALL"] < 9

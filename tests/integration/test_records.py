@@ -75,12 +75,12 @@ def test_read_result_and_sealed_reject_other_versions(tmp_path, monkeypatch):
     records.write_result(tmp_path, RESULT)
     record = records.write_sealed(tmp_path / "record.json", {"x": 1})
     monkeypatch.undo()
-    said = "written by another version of knot_runner (0.0.9, layout 0)"
+    message = "written by another version of knot_runner (0.0.9, layout 0)"
     with pytest.raises(records.OtherVersionError) as problem:
         records.require_result(tmp_path)
-    assert str(problem.value) == f"{tmp_path / records.RESULT_FILE}: {said}. Repeat the command to recreate it"
+    assert str(problem.value) == f"{tmp_path / records.RESULT_FILE}: {message}. Repeat the command to recreate it"
     assert records.result_problem(tmp_path) == str(problem.value) and records.read_result(tmp_path) is None
-    assert records.sealed_problem(record) == said and records.read_sealed(tmp_path / "record.json") is None
+    assert records.sealed_problem(record) == message and records.read_sealed(tmp_path / "record.json") is None
 
 
 def test_read_result_never_returns_altered_numbers(tmp_path):

@@ -15,7 +15,7 @@ from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
-PERSONAL = [f"method.personalization.{one}" for one in ("epochs=2", "checkpoints=2", "lr=0.05")]
+PERSONAL = [f"method.personalization.{setting}" for setting in ("epochs=2", "checkpoints=2", "lr=0.05")]
 KIND = "+base/personalization@method.personalization"
 OTHER_SET = ["method.server_distillation.weighting=E", "transfer=usps", "transfer.max_examples=60"]
 BATCH = "method.server_distillation.batch_size=16"
@@ -173,16 +173,17 @@ def by_variance_of_labels():
 
     def plan(config, state, federation, *more):
         requests = METHODS["fedprox"].plan(config, state, federation, *more)
-        spread = [float(federation.train_labels[one.rows].double().var()) for one in requests]
+        spread = [float(federation.train_labels[request.rows].double().var()) for request in requests]
         whole = requests[0].recipe.lr
         rates = [whole / variance if variance else math.inf for variance in spread]
-        return [replace(one, recipe=replace(one.recipe, lr=lr)) for one, lr in zip(requests, rates, strict=True)]
+        recipes = [replace(request.recipe, lr=lr) for request, lr in zip(requests, rates, strict=True)]
+        return [replace(request, recipe=recipe) for request, recipe in zip(requests, recipes, strict=True)]
 
     return {"plan": plan}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("wrong", "check", "said"), [
+@pytest.mark.parametrize(("wrong", "check", "message"), [
     (moved_by_plan, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
     (by_variance_of_labels, checks.check_clients_of_one_class, "the run has diverged"),
     (moved_by_call, checks.check_workers_agree, "two workers and one leave different result, rows"),
@@ -191,7 +192,7 @@ def by_variance_of_labels():
     (beyond_the_mean, checks.check_clipping, "the global model moves by"),
     (by_degrees_of_freedom, checks.check_one_client, "the run has diverged"),
 ])  # fmt: skip
-def test_check_finds_what_is_wrong(wrong, check, said, tmp_path, monkeypatch):
+def test_check_finds_what_is_wrong(wrong, check, message, tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **wrong()))
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         check(["method=fedavg"], tmp_path)

@@ -36,9 +36,9 @@ def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
     assert jobs
     check_report(jobs[0].settings.report)
     if name in CLAIMED:
-        found = judge(references(jobs), jobs[0].settings.report, "make them")
-        assert [one.verdict for one in found] == ["no runs"] * len(CLAIMED[name])
-        assert all(one.runs for one in found), [one.text for one in found if not one.runs]
+        verdicts = judge(references(jobs), jobs[0].settings.report, "make them")
+        assert [one.verdict for one in verdicts] == ["no runs"] * len(CLAIMED[name])
+        assert all(one.runs for one in verdicts), [one.text for one in verdicts if not one.runs]
 
 
 def test_planned_seeds_come_only_from_preset():
