@@ -80,8 +80,9 @@ def table() -> Table:
     groups = {group: {name: _group(group, name) for name in choices(group)} for group in OTHERS}
     fits = []
     for method in choices("method"):
+        supported = family_of_algorithm(_algorithm(method)).tasks
         for kind, typical in KINDS.items():
-            base = composed(f"method={method}", f"task={typical}")
+            base = composed(f"method={method}", f"task={typical}") if kind in supported else None
             if base is not None:
                 fits.append(_fits(method, kind, base, tasks, groups))
     pairs = [("fleet", "privacy"), ("privacy", "partition"), ("fleet", "partition")]

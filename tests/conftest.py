@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import hashlib
@@ -95,6 +94,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not thorough"
 
 
+def pytest_sessionstart() -> None:
+    """Let Hydra read each file of ``conf/``, and of its own, once per process; those of other folders may change."""
+    from knot_runner.util.config_yaml import config_folder
+
+    parsed: dict[tuple[str, str], bytes] = {}
+
+    def load(real: Callable[..., ConfigResult], source: ConfigSource, config_path: str) -> ConfigResult:
+        folder = source.full_path()
+        if folder.startswith("file://") and folder != f"file://{config_folder()}":
+            return real(source, config_path)
+        if (folder, config_path) not in parsed:
+            parsed[folder, config_path] = pickle.dumps(real(source, config_path))
+        return pickle.loads(parsed[folder, config_path])
+
+    for kind in Plugins.instance().discover(ConfigSource):
+        kind.load_config = functools.partialmethod(functools.partial(load, kind.load_config))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests marked ``paper`` without the folder of that paper, and sort the others: pytest-xdist gives each
     of two workers one half to begin with (of three a third, which steal from each other soon). What starts processes
@@ -138,9 +155,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each file of
-    ``conf/`` is parsed once, and each choice of files composed once, by one worker of pytest-xdist for all. Where a
-    test brings a folder of its own, nothing that was composed is kept."""
+    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each choice of
+    files is composed once, by one worker of pytest-xdist for all, but where a test brings a folder of its own."""
     from knot_runner.composing import hydra_compose
 
     root = tmp_path_factory.getbasetemp()
@@ -154,10 +170,9 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if key not in kept:
             path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not path.exists():
-                own = path.with_suffix(f".{os.getpid()}")
-                with files_parsed_once():
-                    own.write_bytes(pickle.dumps(real(what, None)))
-                own.replace(path)  # another worker reads all of it or nothing
+                unfinished = path.with_suffix(f".{os.getpid()}")
+                unfinished.write_bytes(pickle.dumps(real(what, None)))
+                unfinished.replace(path)  # another worker reads all of it or nothing
             kept[key] = path.read_bytes()
         return pickle.loads(kept[key])
 
@@ -165,25 +180,6 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for real in (hydra_compose.hydra_config, hydra_compose.choice_config):
             patch.setattr(hydra_compose, real.__name__, functools.partial(once, real))
         yield
-
-
-@contextlib.contextmanager
-def files_parsed_once() -> Iterator[None]:
-    """Inside the block, Hydra reads each file of ``conf/``, and of its own, once for all that it composes."""
-
-    def load(real: Callable[..., ConfigResult], source: ConfigSource, config_path: str) -> ConfigResult:
-        if (key := (source.full_path(), config_path)) not in PARSED:
-            PARSED[key] = pickle.dumps(real(source, config_path))
-        return pickle.loads(PARSED[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        for source in Plugins.instance().discover(ConfigSource):
-            patch.setattr(source, "load_config", functools.partialmethod(functools.partial(load, source.load_config)))
-        yield
-
-
-#: What Hydra has read, by folder and name of the file.
-PARSED: dict[tuple[str, str], bytes] = {}
 
 
 @pytest.fixture(scope="session")
@@ -209,7 +205,7 @@ def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
     from tests.runs import RunRecord
 
     words = [*TINY_IMAGES, "method=fedavg,fedprox", "seed=0,1", "training.lr=0.1"]
-    return [RunRecord(one.folder) for one in kr.sweep([*words, f"paths.output_dir={tmp_path_factory.mktemp('sweep')}"])]
+    return [RunRecord(run.folder) for run in kr.sweep([*words, f"paths.output_dir={tmp_path_factory.mktemp('sweep')}"])]
 
 
 @pytest.fixture

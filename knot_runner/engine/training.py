@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.groups import StageSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
 from knot_runner.engine.federated.cohort import Recipe

@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedTraining, Labels
+from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.flat import FlatLayout

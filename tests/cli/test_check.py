@@ -48,16 +48,16 @@ def test_state_of_tells_where_each_job_stands(tmp_path):
     write_content(diverged.folder, {"status": "diverged"})
     write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
     commit(stopped, 1)
-    told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
-    write(running, "progress.json", told)
+    progress = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
+    write(running, "progress.json", progress)
     write(begun, "config.yaml", {})
-    found = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]
-    assert [state.standing for state in found] == [
+    states = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]
+    assert [state.standing for state in states] == [
         "to do", "done", "diverged", "failed", "stopped", "running", "stopped",
     ]  # fmt: skip
-    texts = [state.text for state in found]
+    texts = [state.text for state in states]
     assert texts[3:6] == ["failed: ended by SIGKILL", "stopped in round 2 of 3", "running: rounds 2 of 3"]
-    write(running, "progress.json", told | {"at": time.time() - 3600})  # it was killed an hour ago
+    write(running, "progress.json", progress | {"at": time.time() - 3600})  # it was killed an hour ago
     assert state_of(running, CurrentData(None)).standing == "to do"
 
 
@@ -121,45 +121,26 @@ def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def of_each_kind(commands, count):
-    """The first ``count`` commands; the others are thorough tests."""
-    return [*commands[:count], *(pytest.param(one, marks=pytest.mark.thorough) for one in commands[count:])]
-
-
-#: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
+#: What only the run's own preparation refuses, one of each kind of preparation (further ones are in the tables of
+#: refusals), and the small run that it is a part of.
 REFUSED = [
-    ["training.batch_size=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
-    ["method=clustered_fedavg", "method.clustering.graph=sparse9"],
-    ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
-    ["method=fedala", "method.layers=9"],
-    ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.num_clients=400"],
-    ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["partition.by=speaker"],
+    (TINY_IMAGES, "training.batch_size=500"),
+    *(pytest.param(small, words, marks=pytest.mark.thorough) for small, words in (
+        (TINY_IMAGES, "method=clustered_fedavg method.clustering.clusters=50"),
+        (TINY_TAUGHT, "method=fitnets method.terms.hint.taps=[[nowhere,nowhere]]"),
+        (TINY_PARTIES, "method=sinkhorn_e partition.num_clients=400"),
+    )),
 ]  # fmt: skip
 
 
-#: What distillations refuse once the networks of teachers and students are known.
-REFUSED_IN_STAGES = [
-    ["method=fitnets", "method.terms.hint.taps=[[nowhere,nowhere]]"],
-    ["method=at", "method.terms.at.taps=[[logits,logits]]"], ["method=kd", "+method.terms.nothing={weight: 1}"],
-    ["method=data_free", "base/synthesis@method.synthesis=statistics"], ["method=born_again", "~method.terms.ce"],
-    ["method=sinkhorn_e", "partition.num_clients=400"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "overrides", [*of_each_kind(REFUSED, 1), *of_each_kind(REFUSED_IN_STAGES, 0)], ids=" ".join
-)  # fmt: skip
-def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
-    small = TINY_PARTIES if overrides[0] == "method=sinkhorn_e" else TINY_TAUGHT
-    if overrides in REFUSED:
-        chosen = {word.partition("=")[0] for word in overrides} & {"partition", "model"}
-        small = [word for word in TINY_IMAGES if word.partition(".")[0] not in chosen]
-    run = [*replaced(small, *overrides), f"paths.output_dir={tmp_path}"]
+@pytest.mark.parametrize(("small", "words"), REFUSED)
+def test_check_refuses_what_the_run_refuses(small, words, tmp_path, capsys):
+    run = [*replaced(small, *words.split()), f"paths.output_dir={tmp_path}"]
     assert main(run) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     assert main(["check", *run]) == 2
     assert " ".join(line.removeprefix("knot-runner: ").split()) in " ".join("".join(capsys.readouterr()).split())
-    if "method=clustered_fedavg" in overrides:  # known once the clients are
+    if "method=clustered_fedavg" in words:  # known once the clients are
         assert main(["check", *run, "--quick"]) == 0
 
 
@@ -183,10 +164,10 @@ def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
-    found = look(RUNS[name], tmp_path)
+    checked = look(RUNS[name], tmp_path)
     before_training = [note for note in result["notes"] if "every test example is predicted" not in note]
-    assert found.lines(1) == before_training
-    assert bool(found.counts) == (name != "gaussians")  # which have no classes
+    assert checked.lines(1) == before_training
+    assert bool(checked.counts) == (name != "gaussians")  # which have no classes
     assert any("of one class only" in note for note in result["notes"]) == (name == "a class a client")
     parties = result.get("label_counts", {"parties": {}})["parties"]
     one_class = [party for party, parts in parties.items() if np.count_nonzero(parts["train"]) == 1]
@@ -198,10 +179,10 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path, monkeypatch):
     jobs, _ = compose_all([*grid, f"paths.output_dir={tmp_path}"])
     looks = iter([(["of all", "of one"], ["a"]), (["of all"], ["b"])])
     monkeypatch.setattr(preview, "_look", lambda *_: next(looks))
-    found = preview.prepare(jobs, tmp_path)
-    assert len(jobs) == 8 and next(looks, None) is None and found.problem == ""
-    assert found.lines(8) == ["of all", "of one (4 of 8 jobs)"]
-    assert found.counts == {"femnist, natural, seed 0": ["a"]}
+    checked = preview.prepare(jobs, tmp_path)
+    assert len(jobs) == 8 and next(looks, None) is None and checked.problem == ""
+    assert checked.lines(8) == ["of all", "of one (4 of 8 jobs)"]
+    assert checked.counts == {"femnist, natural, seed 0": ["a"]}
 
 
 def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):

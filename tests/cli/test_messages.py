@@ -17,12 +17,12 @@ from tests.tiny import TINY_IMAGES
 
 
 def test_messages_to_prefixes_warnings_and_restores_logger(caplog):
-    before, said = (LOGGER.handlers, LOGGER.level, LOGGER.propagate), []
-    with messages_to(said.append):
+    before, printed = (LOGGER.handlers, LOGGER.level, LOGGER.propagate), []
+    with messages_to(printed.append):
         LOGGER.info("%d of %d", 1, 2)
         LOGGER.warning("seed: is given twice")
         LOGGER.debug("not for people")
-    assert said == ["1 of 2", "knot-runner: seed: is given twice"] and not caplog.messages
+    assert printed == ["1 of 2", "knot-runner: seed: is given twice"] and not caplog.messages
     assert (LOGGER.handlers, LOGGER.level, LOGGER.propagate) == before
     assert logging.getLogger("knot_runner") is LOGGER
 
@@ -58,10 +58,14 @@ def test_hint_of_a_report_creates_what_it_shows(file, preset, capsys):
         shutil.rmtree(folder)
     assert main(["plot", *words]) == 2
     assert main(hinted(capsys)) == 0 and main(["plot", *words]) == 0
-    assert main(["table", *words]) == 2
-    assert main(hinted(capsys)) == 0
-    assert main(["plot", *words, "report.kind=grid"]) == 2
-    assert main(hinted(capsys)) == 0
+
+
+@pytest.mark.thorough
+def test_hint_of_a_verb_that_does_not_fit_is_the_one_that_does(preset, capsys):
+    words, _ = preset
+    for wrong in (["table", *words], ["plot", *words, "report.kind=grid"]):
+        assert main(wrong) == 2
+        assert main(hinted(capsys)) == 0
 
 
 def hinted(capsys):

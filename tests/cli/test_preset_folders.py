@@ -10,6 +10,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import nearest
+from tests.tiny import TINY_IMAGES
 
 OWN = """\
 # @package _global_
@@ -52,7 +53,8 @@ def test_experiment_glob_selects_presets_of_folder(own: Path) -> None:
 @pytest.mark.thorough
 def test_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, out = "mine/deep/tiny", own.parent / "out"
-    words = [f"--config-dir={own}", f"paths.output_dir={out}"]
+    small = [word for word in TINY_IMAGES[1:] if not word.startswith("partition.")]
+    words = [f"--config-dir={own}", f"paths.output_dir={out}", "arm=fedavg,fedprox_1", *small]
     assert main([f"experiment={name}", *words]) == 0
     assert [main([verb, name, *words]) for verb in ("report", "claims", "plot")] == [0, 0, 0]
     for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):

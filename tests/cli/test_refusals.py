@@ -70,6 +70,7 @@ MISFITS = [
     "task=mnist task.coordinates=[[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0]]",
     "task=femnist arm=near", "experiment=chill/table1 arm=near", "claims", "claims seed=0", "claims --al",
     "claims knot/bias", "claims knot_tabel3", "claims kd/mnist seed=0", "report", "report seed=1", "report ../x",
+    "plot partition task=sa",
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [

@@ -22,11 +22,12 @@ def test_help_fits_a_narrow_terminal(verb, width, capsys, monkeypatch):
     assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
-def test_plot_help_partition_example_runs(tmp_path):
+def test_plot_help_partition_example_runs(tmp_path, capsys):
     (line,) = [line for line in parser_of("plot").epilog.splitlines() if "plot partition" in line]
     words = [word for word in line.split() if "=" in word]
     assert cli.main(["plot", "partition", *words, f"paths.output_dir={tmp_path}"]) == 0
-    assert list(tmp_path.glob("figures/*.png"))
+    (picture,) = tmp_path.glob("figures/partition_*.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in capsys.readouterr().out.replace("\n", "")
 
 
 def test_ls_shows_files_of_config_dir(tmp_path, capsys):
@@ -34,9 +35,9 @@ def test_ls_shows_files_of_config_dir(tmp_path, capsys):
         (tmp_path / "method").mkdir(exist_ok=True)
         (tmp_path / "method" / f"{name}.yaml").write_text("# knot-runner method=x\n# a method of mine\nname: x\n")
     assert cli.main(["ls", "method", f"--config-dir={tmp_path}"]) == 0
-    said = capsys.readouterr().out
-    assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in said
-    assert f"{tmp_path}/method/fedavg.yaml: ignored" in said
+    printed = capsys.readouterr().out
+    assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in printed
+    assert f"{tmp_path}/method/fedavg.yaml: ignored" in printed
 
 
 def test_ls_shows_a_line_per_group_and_the_choices_of_given_groups(capsys):
@@ -44,9 +45,9 @@ def test_ls_shows_a_line_per_group_and_the_choices_of_given_groups(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [*GROUPS, "Run"]
     assert cli.main(["ls", "tracker", "privacy"]) == 0
-    said = capsys.readouterr().out
-    titles = [line.strip() for line in said.splitlines() if len(line.split()) == 1]
-    assert titles == ["privacy", "tracker"] and "user_level" in said and "task x method" not in said
+    printed = capsys.readouterr().out
+    titles = [line.strip() for line in printed.splitlines() if len(line.split()) == 1]
+    assert titles == ["privacy", "tracker"] and "user_level" in printed and "task x method" not in printed
     assert cli.main(["ls", "method"]) == 0
     assert "task x method" in capsys.readouterr().out
 

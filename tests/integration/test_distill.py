@@ -44,50 +44,50 @@ def text_parties(*overrides):
 
 def test_student_sees_stratified_share_of_labels():
     words = ["method=multi_teacher", "method.labeled=0.3", "method.valid=0.2", "task.max_examples=null"]
-    task, found = parties(*words)
-    assert list(found.datasets) == ["teacher 1", "teacher 2", "student"]
-    one, two, student = (found.datasets[name].splits for name in found.datasets)
-    assert one["train"] is two["train"] and "test" not in one
-    assert len(one["valid"]) == pytest.approx(0.2 * len(task.train), abs=1)
-    assert len(one["train"]) + len(one["valid"]) == len(task.train)
-    np.testing.assert_array_equal(one["train"].pixels, student["train"].pixels)
+    task, taught = parties(*words)
+    assert list(taught.datasets) == ["teacher 1", "teacher 2", "student"]
+    first, second, student = (taught.datasets[name].splits for name in taught.datasets)
+    assert first["train"] is second["train"] and "test" not in first
+    assert len(first["valid"]) == pytest.approx(0.2 * len(task.train), abs=1)
+    assert len(first["train"]) + len(first["valid"]) == len(task.train)
+    np.testing.assert_array_equal(first["train"].pixels, student["train"].pixels)
     seen = student["train"].labels >= 0
     assert seen.mean() == pytest.approx(0.3, abs=0.002)
-    np.testing.assert_array_equal(student["train"].labels[seen], one["train"].labels[seen])
-    counts = np.bincount(one["train"].labels[seen], minlength=10) / np.bincount(one["train"].labels, minlength=10)
+    np.testing.assert_array_equal(student["train"].labels[seen], first["train"].labels[seen])
+    counts = np.bincount(first["train"].labels[seen], minlength=10) / np.bincount(first["train"].labels, minlength=10)
     assert np.abs(counts - 0.3).max() < 0.02
-    assert (one["train"].labels >= 0).all() and student["test"] is task.test
+    assert (first["train"].labels >= 0).all() and student["test"] is task.test
     _, other = parties(*words, "seed=1")
     assert (other.datasets["student"].splits["train"].labels != student["train"].labels).any()
 
 
 def test_seed_chooses_the_labels_that_a_student_sees():
-    job, task, found = text_parties("method=student_alone", "method.labeled=0.3")
+    job, task, pooled = text_parties("method=student_alone", "method.labeled=0.3")
     other = teaching_parties(task, job.method, 1)
-    one, two = (parts.datasets["student"].splits["train"].labels >= 0 for parts in (found, other))
+    one, two = (parts.datasets["student"].splits["train"].labels >= 0 for parts in (pooled, other))
     assert one.sum() == two.sum() and 0.25 < np.mean(one != two) < 0.6  # 2 * 0.3 * 0.7 by chance
 
 
 def test_text_parties_pool_data_with_teacher_independent_vocabulary():
-    job, task, found = text_parties("method=student_alone")
+    job, task, pooled = text_parties("method=student_alone")
     labeled = [data for data in task.datasets.values() if data.role != "transfer"]
-    assert list(found.datasets) == ["student"] and len(labeled) > 1
+    assert list(pooled.datasets) == ["student"] and len(labeled) > 1
     for split in ("train", "valid", "test"):
         wanted = [text for data in labeled for text in data.splits[split].texts]
-        assert found.datasets["student"].splits[split].texts == wanted
+        assert pooled.datasets["student"].splits[split].texts == wanted
     _, _, taught = text_parties("method=kd", "method.labeled=0.5")
-    alone, beside = (load_tokenizer(job.settings.model, one, None).get_vocab() for one in (found, taught))
+    alone, beside = (load_tokenizer(job.settings.model, one, None).get_vocab() for one in (pooled, taught))
     assert alone == beside
 
 
 def test_run_records_terms_baselines_and_predictions(tmp_path):
     record = run(tmp_path, *small("method.labeled=0.5"))
-    result, made = record.result, record.tensors("predictions")
+    result, arrays = record.result, record.tensors("predictions")
     assert result["kind"] == "distill" and set(result["terms"]) == {"ce", "kd"}
     assert set(result["baselines"]) == {"teacher"} and "before" not in result
-    labels, found = made["student.labels"].numpy(), made["student.probabilities"].numpy()
-    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx((found.argmax(1) == labels).mean())
-    score = f1_score(labels, found.argmax(1), average="macro")
+    labels, shares = arrays["student.labels"].numpy(), arrays["student.probabilities"].numpy()
+    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx((shares.argmax(1) == labels).mean())
+    score = f1_score(labels, shares.argmax(1), average="macro")
     assert result["metrics"]["f1"]["student"] == pytest.approx(score)
     assert result["label_counts"]["unlabeled"]["student"]["train"] > 40
     assert result["kept_epochs"]["local teacher"] == {"epoch": 1, "select": "last"}
@@ -128,9 +128,9 @@ def test_born_again_teaches_from_previous_generation(tmp_path):
 
 @pytest.mark.thorough
 def test_methods_share_teachers_and_data_ignores_seed(tmp_path):
-    found = [run(tmp_path, *small(f"method={method}")) for method in ("kd", "at", "multi_teacher")]
+    results = [run(tmp_path, *small(f"method={method}")) for method in ("kd", "at", "multi_teacher")]
     assert len(list((tmp_path / "artifacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
-    assert run(tmp_path, *small("seed=1")).result["data"] == found[0].result["data"]
+    assert run(tmp_path, *small("seed=1")).result["data"] == results[0].result["data"]
 
 
 @pytest.mark.parametrize(("words", "begins", "holds"), [
@@ -160,7 +160,8 @@ def test_compose_jobs_rejects_invalid_distillation_settings(overrides):
 @pytest.mark.parametrize("overrides", [
     ["method=student_alone", "+method.terms.kd.weight=1"], ["method=at", "method.teacher=mlp_notebook"],
     ["method=fitnets", "method.terms.hint.taps=[[block9,block1]]"], ["method=born_again", "~method.terms.ce"],
-    ["method.labeled=0.9999"],
+    ["method.labeled=0.9999"], ["method=at", "method.terms.at.taps=[[logits,logits]]"],
+    ["+method.terms.nothing={weight: 1}"], ["method=data_free", "base/synthesis@method.synthesis=statistics"],
 ], ids=" ".join)  # fmt: skip
 def test_run_rejects_invalid_terms_and_labels_before_training(overrides, tmp_path):
     with refuses():
@@ -193,10 +194,10 @@ def test_result_has_kept_epochs_and_versions(tmp_path):
 def test_teachers_alone_are_the_result(tmp_path, capsys):
     record = command(tmp_path, *TINY, "method=teachers")
     result, kept = record.result, record.tensors("predictions")
-    said = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     for name, own in result["teachers"].items():
         assert {measure: result["metrics"][measure][name] for measure in own} == own
     for name in result["teachers"]:
         right = kept[f"{name}.probabilities"].argmax(1) == kept[f"{name}.labels"]
         assert result["metrics"]["accuracy"][name] == pytest.approx(float(right.double().mean()))
-    assert "distillation" not in said and "->" not in said and "each model on its own test set" in said
+    assert "distillation" not in printed and "->" not in printed and "each model on its own test set" in printed

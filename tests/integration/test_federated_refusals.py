@@ -20,7 +20,8 @@ REFUSED = [
         ["task.source=local", "paths.data_dir=null"], ["task.source=local", "paths.data_dir=/nowhere"],
         ["task.shape=[1,28]"], ["task.mean=[0,0]"], ["task.name=../up"], ["model.kind=[]"], ["method.algorithm={}"],
         ["task.cut_seed=-1"], ["hardware.threads=0"], ["+method.temprature=3"],
-        ["model=cnn_mcmahan", "task.shape=[1,2,2]"],
+        ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["method=fedper", "model.hidden=[]"],
+        ["method=fedsoup", "partition.valid=0"], ["partition.by=speaker"],
         # a fleet
         ["fleet=phone"], ["fleet=phones", "fleet.mode=both"], ["fleet=phones", "fleet.buffer=2"],
         ["fleet=phones", "fleet.late=partial"], ["fleet=phones", "fleet.deadline=0"],

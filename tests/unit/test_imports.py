@@ -43,22 +43,22 @@ def imported(path):
 
 def modules(pattern):
     """The package's files of a glob, of which there are some."""
-    found = sorted(PACKAGE.glob(pattern))
-    assert len(found) > 10
-    return found
+    paths = sorted(PACKAGE.glob(pattern))
+    assert len(paths) > 10
+    return paths
 
 
 def test_imports_go_down_only():
     height = {name: level for level, names in enumerate(FLOORS) for name in names}
     seen = set()
     for path in modules("**/*.py"):
-        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if own == "__init__":
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part == "__init__":
             continue
-        seen.add(own)
+        seen.add(part)
         for other in imported(path):
             if other != "__version__":
-                assert height[other] <= height[own], f"{path.relative_to(PACKAGE)} imports {other}, which is above it"
+                assert height[other] <= height[part], f"{path.relative_to(PACKAGE)} imports {other}, which is above it"
     assert seen <= set(height) and set(height) - seen <= {"conf"}
 
 
@@ -125,10 +125,10 @@ def test_calls_finds_planted_code_execution(tmp_path):
         "tar.extractall(x)", "subprocess.run(c, shell=True)", "np.load(p, allow_pickle=True)",
     ):  # fmt: skip
         planted.write_text(text)
-        found = list(calls(planted))
+        named = list(calls(planted))
         assert any(
             owner in DANGEROUS.get(name, ()) or name in NEVER_CALLED | CODE or {"shell", "allow_pickle"} & set(keywords)
-            for _, owner, name, keywords in found
+            for _, owner, name, keywords in named
         ), text
 
 
@@ -151,7 +151,7 @@ def test_public_names_are_unique_in_the_package():
     for path in modules("**/*.py"):
         for name in set(public_names(path)):
             places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
-    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1 and name not in CONTRACT}
+    twice = {name: sorted(paths) for name, paths in places.items() if len(paths) > 1 and name not in CONTRACT}
     assert not twice
 
 
@@ -185,10 +185,10 @@ def test_rooms_import_one_another_without_cycles(house):
     for path in modules(f"{house}/**/*.py"):
         if path.name == "__init__.py":
             continue
-        own = room_of(path.relative_to(PACKAGE / house).with_suffix("").parts, house)
-        found = run_time_imports(ast.parse(path.read_text()))
-        others = {room_of(name.removeprefix(below).split("."), house) for name in found if name.startswith(below)}
-        uses.setdefault(own, set()).update(others - {own})
+        room = room_of(path.relative_to(PACKAGE / house).with_suffix("").parts, house)
+        imports = run_time_imports(ast.parse(path.read_text()))
+        others = {room_of(name.removeprefix(below).split("."), house) for name in imports if name.startswith(below)}
+        uses.setdefault(room, set()).update(others - {room})
     TopologicalSorter(uses).prepare()  # raises CycleError
 
 

@@ -25,7 +25,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import AveragingSettings, FederatedSettings, FedProxSettings
+from knot_runner.config.settings.methods.algorithms import FedProxSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, size
 from knot_runner.methods.federated.chilling import chilled
@@ -146,7 +147,7 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
     sums: ClientMessage = {}
     weights: dict[str, float] = {}
-    messages = iter(gathering.sent)
+    messages = (sent for sent in gathering.sent if sent.parts)  # FedRep's on a fleet may be too late for the body
     while block := list(islice(messages, MESSAGES_AT_ONCE)):
         for name, first in block[0].parts.items():
             plain = gathering.aggregation == "uniform" or name in gathering.unweighted

@@ -27,27 +27,27 @@ CASES = {
 
 
 def failures(out):
-    found = {}
+    by_seed = {}
     for path in Path(out).glob("*/*/*/failed.json"):
         config = yaml.safe_load((path.parent / "config.yaml").read_text())
-        found[config["seed"]] = json.loads(path.read_text()), path.parent
-    return found
+        by_seed[config["seed"]] = json.loads(path.read_text()), path.parent
+    return by_seed
 
 
 def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
     grid, out = faulty("none", *CASES, "none"), tmp_path
-    code, said = sweep(out, *grid)
-    assert code == 1 and f"2 done, {len(CASES)} failed" in said and "Traceback" not in said, said
-    found = failures(out)
+    code, errors = sweep(out, *grid)
+    assert code == 1 and f"2 done, {len(CASES)} failed" in errors and "Traceback" not in errors, errors
+    failed = failures(out)
     for seed, (kind, words) in enumerate(CASES.values(), 1):
-        failure, folder = found[seed]
+        failure, folder = failed[seed]
         assert (failure["kind"], failure["attempts"]) == (kind, 1) and words in failure["cause"]
-        assert words in said and str(folder) in said
+        assert words in errors and str(folder) in errors
         log = (folder / "log.txt").read_text()
         assert kind in ("killed", "exit") or "Traceback" in log
         assert "SIGSEGV" not in words or "Segmentation fault" in log
-    code, said = sweep(out, *grid, NO_FAULTS="1")
-    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were finished before" in said, said
+    code, errors = sweep(out, *grid, NO_FAULTS="1")
+    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were finished before" in errors, errors
     assert not failures(out) and len(results(out)) == len(CASES) + 2
 
 
@@ -73,17 +73,20 @@ def test_attempt_records_a_failing_disk(call, file, way, tmp_path):
 
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):
-    code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
-    assert code == 1 and "0 done, 1 failed, 2 not started (fail_fast=true)" in said
+    code, errors = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
+    assert code == 1 and "0 done, 1 failed, 2 not started (fail_fast=true)" in errors
     assert len(begun(tmp_path)) == 1
 
 
 def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     grid = faulty("none", "diverge")
-    code, said = sweep(tmp_path, *grid)
-    assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
-    code, said = sweep(tmp_path, *grid)
-    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in said
+    code, errors = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged" in errors and "seed 1: diverged in round 1 at client" in errors
+    contents = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
+    (diverged,) = [result for result in contents if result["status"] == "diverged"]
+    assert diverged["diverged"]["round"] == 1 and diverged["metrics"] == {} and len(contents) == 2
+    code, errors = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in errors
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -103,19 +106,19 @@ def test_sweep_ends_its_jobs_when_interrupted(number, code, tmp_path):
 
 def _alive(out):
     """Processes that still belong to the sweep, by what their command or open files name."""
-    found = []
+    numbers = []
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             if str(out) in str(entry.readlink()) and entry.parts[2] != str(os.getpid()):
-                found.append(entry.parts[2])
+                numbers.append(entry.parts[2])
         except OSError:
             continue
-    return found
+    return numbers
 
 
 def test_sweep_labels_outcomes_by_differing_overrides(tmp_path):
-    code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch_size=8,99999")
-    assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
-    assert "femnist fedavg seed 0 training.lr=0.01 training.batch_size=8: done" in said
-    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch_size=8: diverged in round 1" in said
-    assert said.count("training.batch_size: 99999 is larger than") == 2  # as it happened, and in the summary
+    code, errors = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch_size=8,99999")
+    assert code == 1 and "1 done, 2 failed, 1 diverged" in errors, errors
+    assert "femnist fedavg seed 0 training.lr=0.01 training.batch_size=8: done" in errors
+    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch_size=8: diverged in round 1" in errors
+    assert errors.count("training.batch_size: 99999 is larger than") == 2  # as it happened, and in the summary

@@ -22,6 +22,7 @@ CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items
 PARTS = {
     **{f"fedwad/table{i}": ["partition.num_clients=20"] for i in range(1, 6)},
     "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
+    "knot/grid": ["training.distill.batch_size=16", "method.loss.epsilon=1.0e-4,16"],
 }
 #: One of each family; composing the grids of the others takes a second each.
 QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim"}
@@ -35,9 +36,9 @@ def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
     assert jobs
     check_report(jobs[0].settings.report)
     if name in CLAIMED:
-        found = judge(references(jobs), jobs[0].settings.report, "make them")
-        assert [one.verdict for one in found] == ["no runs"] * len(CLAIMED[name])
-        assert all(one.runs for one in found), [one.text for one in found if not one.runs]
+        verdicts = judge(references(jobs), jobs[0].settings.report, "make them")
+        assert [one.verdict for one in verdicts] == ["no runs"] * len(CLAIMED[name])
+        assert all(one.runs for one in verdicts), [one.text for one in verdicts if not one.runs]
 
 
 def test_planned_seeds_come_only_from_preset():
