@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from knot_runner.config.strict import build
 from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support, trees
 from knot_runner.transport import transport_loss as transport
 from tests.golden.messages import refuses
@@ -193,16 +192,6 @@ def test_supports() -> None:
     assert torch.allclose(ground_cost(one_hot)[off], torch.tensor(2.0).sqrt())
     assert torch.allclose(ground_cost(hybrid)[off] ** 2, 2 + ground_cost(LINE)[off] ** 2)
     assert hybrid.shape == (5, 6) and ground_cost(hybrid).diagonal().eq(0).all()
-
-
-@pytest.mark.parametrize("change", [
-    {"epsilon": 1e-5}, {"name": "geomloss", "epsilon": 0.0}, {"tolerance": 0.0}, {"scaling": 1.0}, {"name": "sinkhorn"},
-])  # fmt: skip
-def test_settings_name_the_key(change: dict) -> None:
-    values = {"name": "newton", "epsilon": 0.001, "tolerance": 1e-6, "scaling": 0.5}
-    assert build(Solver, values | {"name": "exact", "epsilon": 0}, "method.solver").epsilon == 0
-    with refuses():
-        build(Solver, values | change, "method.solver")
 
 
 @pytest.mark.parametrize("module", [loss, costs])
