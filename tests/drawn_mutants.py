@@ -45,7 +45,7 @@ def draw(count: int, seed: int) -> list[tuple[str, int, str, str]]:
 
 
 def python_changes(text: str) -> Iterator[Change]:
-    """Yield every change of one line of a module, its annotations and docstrings aside."""
+    """Yield every change of one line of a module, its annotations, decorators and docstrings aside."""
     tree, lines = ast.parse(text), text.encode().split(b"\n")
     skipped = {id(inner) for node in ast.walk(tree) for part in _not_run(node) for inner in ast.walk(part)}
     for node in ast.walk(tree):
@@ -68,17 +68,20 @@ def python_changes(text: str) -> Iterator[Change]:
             yield line, start, end, NAMES[node.id]
         elif isinstance(node, ast.Call) and len(node.args) > 1 and not isinstance(node.args[1], ast.Starred):
             first, second = node.args[:2]
-            if not isinstance(first, ast.Starred):
+            either = isinstance(node.func, ast.Name) and node.func.id in NAMES  # min(a, b) is min(b, a)
+            if not isinstance(first, ast.Starred) and not either:
                 yield line, first.col_offset, second.end_col_offset, f"{ast.unparse(second)}, {ast.unparse(first)}"
         elif isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Raise | ast.Continue | ast.Break):
             yield line, start, end, "pass"
 
 
 def _not_run(node: ast.AST) -> list[ast.AST]:
-    """The parts of a node that say types, and docstrings."""
+    """The parts of a node that say types, docstrings, and guards that no result depends on: ``frozen``, ``strict``."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return [node]
-    parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return [node.value]
+    parts = [getattr(node, "annotation", None), getattr(node, "returns", None), *getattr(node, "decorator_list", [])]
     return [part for part in parts if isinstance(part, ast.AST)]
 
 
@@ -110,8 +113,14 @@ def nearest(file: str, line: int, coverage_file: str = "", most: int = 8) -> tup
     """
     if file.endswith(".yaml"):
         preset = file.removeprefix("conf/experiment/").removesuffix(".yaml")
-        tests = ("tests/oracles/test_published.py", "tests/unit/report/claims/test_presets.py")
-        return (*tests, "-k", f"{preset.replace('/', ' and ')} or planned_seeds or with_a_source")
+        tests = ["tests/oracles/test_published.py", "tests/unit/report/claims/test_presets.py"]
+        printed = f"tests/papers/{preset.split('/')[0]}/test_claims.py"
+        return (
+            *tests,
+            *([printed] if (ROOT / printed).is_file() else []),
+            "-k",
+            f"{preset.replace('/', ' and ')} or planned_seeds or with_a_source",
+        )
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     covering = _covering(coverage_file, file, line) if coverage_file else None
     parent, _, name = module.rpartition(".")

@@ -130,6 +130,15 @@ def test_clusters_of_a_result_that_cannot_be(once):
     assert cluster_lines(replace(result, clusters=None)) == []
 
 
+@pytest.mark.parametrize(("clusters", "single"), [(10, 10), (5, 0)])
+def test_clusters_smaller_than_their_rounds_are_counted_in_a_note(out, clusters, single):
+    """Two clients of each cluster take part in a round, or the only one."""
+    made = run(out, f"method.clustering.clusters={clusters}", "training.clients_per_round=2", "training.rounds=1")
+    assert made.result["clusters"]["sizes"].count(1) == single
+    counted = [note.split()[1] for note in made.result["notes"] if "have fewer than 2 clients" in note]
+    assert counted == [str(single)] * bool(single) and len(made.rows[0]["participants"]) == 10
+
+
 def test_over_clusters_ignores_cluster_without_test_images():
     rows = [torch.arange(size) for size in (4, 0, 12)]
     clients = tuple(Party.of_rows(f"c{k}", None, train=own, test=own) for k, own in enumerate(rows))

@@ -36,6 +36,7 @@ REFUSED = [
         ["fleet=phones_async", "method=clustered_fedper"],
         ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
         ["task=sa", "fleet=phones"], ["task=mnist", "method=kd", "fleet=phones"], ["task=gaussians", "fleet=phones"],
+        ["task=mnist", "method=kd", "privacy=user_level"],
         # personal methods
         ["method=ditto", "method.lambda_=-1"],
         ["method=ditto", "method.personal_lr=0"], ["method=ditto", "+method.mu=1"],

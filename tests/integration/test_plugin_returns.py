@@ -134,6 +134,7 @@ CASES = {
     "labels beyond the classes": (reader(labels="labels + 60"), NPZ),
     "negative weights": (WEIGHTING.format(weights="-torch.ones(q.shape[:2])"), MARGIN),
     "a weighting gives None": (WEIGHTING.format(weights="None"), MARGIN),
+    "weights of classes": (WEIGHTING.format(weights="q"), MARGIN),
     "a loss of the batch": (after("loss", LOSS, values="q.sum()"), MINE),
     "a partition gives None": partition("None"),
     "rows of no image": partition("Partition(['a', 'b'], [rows[0], rows[1] + 900], none, [])"),

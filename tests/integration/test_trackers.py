@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 
 import pytest
 import wandb
@@ -10,7 +11,7 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.groups import TrackerSettings
-from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.engine.tracker import FINISH_SECONDS, TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results import RunResult
 from knot_runner.util import processes
 from tests.changed_settings import built
@@ -200,6 +201,7 @@ def test_files_of_tensorboard_hold_what_was_mirrored(tmp_path):
 
 def test_mlflow_tracker_logs_and_resumes_a_run(tmp_path, monkeypatch):
     runs = fake_mlflow(monkeypatch)
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # what the user has set stays
     tracked_run = tracked(tmp_path, "mlflow", uri="file:x")
     tracked_run.config["long"] = {f"key:{number}": "x" * 600 for number in range(120)}
@@ -217,3 +219,5 @@ def test_mlflow_tracker_logs_and_resumes_a_run(tmp_path, monkeypatch):
     final = [("final/seed", 3.0, 0), ("final/threads", 1.0, 0), ("final/accuracy/ALL", 0.5, 0)]
     measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), *final]
     assert one.metrics == measured and one.tags["status"] == "done"
+    waits = os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]
+    assert waits == (str(FINISH_SECONDS), "3")

@@ -118,6 +118,10 @@ def test_values_below_a_source_match_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", of_papers([*{**EXPERIMENTS, **PUBLISHED["grids"]}]))
 def test_presets_sweep_the_grid_of_the_paper(name: str) -> None:
-    sweep = {key: str(value) for key, value in EXPERIMENTS[name]["sweep"].items()}
-    sweep = {key: value for key, value in sweep.items() if key not in ("arms", "method.personalization")}
-    assert sweep == {"seed": "0,1,2", **PUBLISHED["grids"][name]}
+    sweep = dict(EXPERIMENTS[name]["sweep"])
+    arms = sweep.pop("arms", {})
+    assert {key: str(value) for key, value in sweep.items()} == {"seed": "0,1,2", **PUBLISHED["grids"][name]}
+    listed = PUBLISHED["arms"].get(name, {})
+    assert listed.keys() <= arms.keys()
+    for arm, own in arms.items():
+        assert {key: value for key, value in own.items() if not isinstance(value, str)} == listed.get(arm, {}), arm

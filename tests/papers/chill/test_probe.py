@@ -19,12 +19,14 @@ from knot_runner.config.settings.methods.federated import FederatedTraining
 from knot_runner.config.strict import build
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network
 from knot_runner.papers.chill import probe as probe
 from knot_runner.papers.chill.probe_figures import read_probes
 from knot_runner.papers.chill.settings import ProbeSettings
 from tests.golden.messages import refuses
+from tests.unit.methods.federated.worlds import assert_alike
 from tests.unit.report.made_runs import refuse_changes
 
 
@@ -259,6 +261,22 @@ def test_central_training_makes_the_model_better():
     data.pixels[:] = (data.labels * 50)[:, None, None, None].to(torch.uint8)
     fresh, warm = (run(replace(HP, images=40, warm_epochs=epochs), data=data) for epochs in (0, 60))
     assert warm["gradients.right"].sum() >= fresh["gradients.right"].sum() + 10
+
+
+def test_central_recipe_holds_the_values_of_the_settings(monkeypatch):
+    asked = []
+    engine = SimpleNamespace(train_client=lambda request: asked.append(request) or request.start)
+    monkeypatch.setattr(probe, "Loop", lambda *given: engine)
+    changes = {"batch_size": 7, "drop_last": True, "lr": 0.3, "momentum": 0.9, "weight_decay": 0.01}
+    training = replace(TRAINING, **changes, decay_biases=False)
+    for chosen, augment in ((training, "crop_flip"), (replace(TRAINING, optimizer="adamw"), "none")):
+        settings_of_run = SimpleNamespace(seed=5, training=chosen, task=SimpleNamespace(augment=augment))
+        work = data_of(40), data_of(40), Network(CNN, SHAPE, CLASSES), torch.device("cpu"), lambda *event: None
+        probe.start_probe(replace(HP, warm_epochs=3), settings_of_run, *work)
+        request = asked.pop()
+        assert_alike(request.recipe, chosen, 7)
+        assert (request.recipe.phases, request.recipe.augment, request.seed) == ((Phase(3),), augment, 5)
+        assert request.rows.tolist() == [*range(40)] and not len(request.test_rows)
 
 
 def test_probe_reports_fallbacks_for_too_few_images():

@@ -81,9 +81,10 @@ def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
         expected = executor(requests)
     lock = stores[0].lock(*key_of(requests[1]))
     lock.__enter__()
-    done = []
+    before, done, processes = set(active_children()), [], set()
 
     def watch(title, finished, total, text):
+        processes.add(len(set(active_children()) - before))
         if text == "done":
             done.append(title)
             if len(done) == 2:
@@ -92,7 +93,7 @@ def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
     with Executor(stores[0], TWO, None, [], watch) as executor:
         made = executor(requests)
         assert executor(requests) == made and len(done) == 3
-    assert done[2] == "local B"
+    assert done[2] == "local B" and max(processes) == 2
     for artifact, one in zip(made, expected, strict=True):
         mine, theirs = artifact.tensors(), one.tensors()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()

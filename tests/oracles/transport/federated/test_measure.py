@@ -33,6 +33,8 @@ def test_measure_counts_may_be_none_for_unequal_masses() -> None:
     assert uneven.counts is None and np.allclose(uneven.masses(), [1 / 3, 2 / 3])
     a, b, unit = common_masses(uneven, Measure(np.zeros((5, 1))))
     assert unit == 1 and np.allclose(a, [1 / 3, 2 / 3]) and np.allclose(b, 0.2)
+    plain = Measure(np.zeros((2, 1), np.float32), [1, 2])
+    assert (plain.points.dtype, plain.weights.dtype) == (np.float64, np.int64)
 
 
 @pytest.mark.parametrize(("points", "weights"), [

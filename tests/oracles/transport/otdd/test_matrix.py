@@ -69,9 +69,9 @@ def test_exact_solver_has_float64_alone(sets, options, precision):
 
 @pytest.mark.thorough
 def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, monkeypatch):
-    """In all digits: two processes, and a second call that is given some of the pairs."""
+    """In all digits: two processes, and a second call that is given some of the pairs, of (2, 5) a part of a tile."""
     monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
-    data, options, heard = sets(7), with_fedwad(t="random"), {}
+    data, options, heard = sets(10), with_fedwad(t="random"), {}
     whole = distance_matrix(data, options, SEED, 1)
     np.testing.assert_array_equal(distance_matrix(data, options, SEED, 2), whole)
     known = {(0, 1): whole[0, 1], (2, 5): -1.0, (3, 6): whole[3, 6]}
@@ -83,7 +83,7 @@ def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, m
     assert again[2, 5] == again[5, 2] == -1.0  # what is known is kept, not computed again
     again[2, 5] = again[5, 2] = whole[2, 5]
     np.testing.assert_array_equal(again, whole)
-    assert heard == {pair: whole[pair] for pair in itertools.combinations(range(7), 2) if pair not in known}
+    assert heard == {pair: whole[pair] for pair in itertools.combinations(range(10), 2) if pair not in known}
     known = {pair: 2.0 for pair in itertools.combinations(range(3), 2)}
     assert distance_matrix(data[:3], options, SEED, 2, known)[0].tolist() == [0, 2, 2]
 

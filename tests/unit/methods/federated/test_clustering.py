@@ -186,5 +186,15 @@ def test_clusters_learn_as_federations_of_their_own(deep, config, clusters):
     assert joint_state([cluster_state(state, number) for number in range(len(clusters))]).keys() == state.keys()
 
 
+def test_cluster_none_of_whose_clients_trained_stays_as_it_is(linear):
+    config, everyone = settings(), linear.federation
+    both = per_cluster(method_of(config), [everyone.cluster(members) for members in ([0, 3], [1, 2, 4])])
+    state = both.init(config, everyone)
+    requests = [request for request in both.plan(config, state, everyone, 0) if request.client in (0, 3)]
+    after, _ = both.fold(config, state, everyone, 0, requests, linear.engine.train(requests))
+    changed = {key.split("/")[1] for key, value in state.items() if not torch.equal(after[key], value)}
+    assert after.keys() == state.keys() and changed == {"0"}
+
+
 def _renamed(key: str, members: list[int]) -> str:
     return re.sub(r"/(\d+)", lambda client: f"/{members[int(client[1])]}", key)

@@ -69,6 +69,13 @@ def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
     return cls(**{**plain, **needed, **changes})
 
 
+def assert_alike(recipe, chosen, count: int) -> None:
+    """What a recipe and settings both name is the same, key by key: ``count`` keys."""
+    shared = {field.name for field in dataclasses.fields(recipe)} & {field.name for field in dataclasses.fields(chosen)}
+    assert len(shared) == count, shared
+    assert {key: getattr(recipe, key) for key in shared} == {key: getattr(chosen, key) for key in shared}
+
+
 @dataclasses.dataclass
 class World:
     """A federation and the engine that trains it."""

@@ -14,7 +14,7 @@ from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalization import finetune, soup
 from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe
-from knot_runner.methods.personalization.curve import area, id_at_matched_ood
+from knot_runner.methods.personalization.curve import area, id_at_matched_ood, trade_offs
 from knot_runner.models.network import build_network
 from tests.changed_settings import built
 from tests.unit.engine.federated.cases import MODELS
@@ -197,3 +197,11 @@ def test_id_at_matched_ood():
     assert id_at_matched_ood(points, 0.8, 0.01) == 0.7  # exactly a point less is allowed
     assert id_at_matched_ood(points, 0.8, 0.05) == 0.9
     assert id_at_matched_ood(points, 0.9, 0.05) is None
+
+
+def test_trade_offs_by_hand():
+    """A point of OOD is given up for 0.2 of ID, five for 0.4; two rectangles above guessing and theta_0."""
+    start, *points = ({"ood_accuracy": ood, "id_accuracy": own} for ood, own in [(0.8, 0.5), (0.79, 0.7), (0.75, 0.9)])
+    found = trade_offs(points, start, 0.1)
+    assert found.pop("id_at_matched_ood") == {"1": 0.7, "2": 0.7, "5": 0.9}
+    assert found == pytest.approx({"gain_at_matched_ood": 0.2, "area": 0.69 * 0.2 + 0.65 * 0.2})
