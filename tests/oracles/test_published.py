@@ -4,8 +4,6 @@ Expectations are in published.yaml: copied from the papers (for protocols that o
 not from conf.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

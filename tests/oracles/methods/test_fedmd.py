@@ -16,6 +16,7 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
@@ -23,15 +24,14 @@ from knot_runner.pipelines.rounds import scores
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.unit.methods.federated.plain import hidden_outputs, linear_logits
 from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
-
-HIDDEN = 5
 
 
 def two_architectures():
     """A linear model, and one of a hidden layer: (the federation that has them in turn, its engine, its examples)."""
     world = make_world([]).with_training(clients_per_round=4)
-    network = Network(MlpSettings("mlp", "deep", [HIDDEN], "logits"), SHAPE, CLASSES)
+    network = Network(MlpSettings("mlp", "deep", [5], "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(network, 1)
     other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
     data = world.engine.data
@@ -49,10 +49,7 @@ def played(algorithm, rounds, federation, engine, **changes):
 
 def logits_by_hand(weights, client, inputs):
     """Of the client's model, [n, C]: odd clients have a hidden layer."""
-    if client % 2 == 0:
-        return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
-    first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
-    return torch.relu(inputs @ first.view(HIDDEN, 4).T + bias) @ last.view(CLASSES, HIDDEN).T + end
+    return linear_logits(weights, inputs) if client % 2 == 0 else hidden_outputs(weights, inputs)[1]
 
 
 def test_fedmd_clients_fit_mean_logits_across_architectures():
@@ -174,3 +171,70 @@ def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
     words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=['{plugin}']"]
     assert main([*TINY_IMAGES, *words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     assert "method.models: method.algorithm=own_average does not have this setting" in capsys.readouterr().err
+
+
+class Played:
+    """Some rounds of a linear model; ``states``: after each, ``seen``: (requests, trained) of each."""
+
+    def __init__(self, algorithm, rounds, members=None, **changes) -> None:
+        self.world = make_world([])
+        self.data = self.world.engine.data
+        federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
+        self.federation = federation if members is None else federation.cluster(members)
+        self.config, self.method = settings(algorithm, **changes), METHODS[algorithm]
+        found = rounds_of(World(self.federation, self.world.engine), self.config, rounds)
+        self.states, self.rows = [one.after for one in found], [one.said for one in found]
+        self.seen = [(one.requests, one.trained) for one in found]
+
+    def logits(self, weights, rows):
+        return linear_logits(weights, self.data.pixels[rows].flatten(1))
+
+
+def means_by_hand(played, state, client):
+    """Label -> mean over the others of their mean logits for it."""
+    found = {}
+    for label in range(CLASSES):
+        sent = []
+        for other in range(5):
+            rows = played.federation.clients[other].train
+            own = rows[played.data.labels[rows] == label]
+            if other != client and f"client/{other}/weights" in state and len(own):
+                sent.append(played.logits(state[f"client/{other}/weights"], own).mean(0))
+        if sent:
+            found[label] = torch.stack(sent).mean(0)
+    return found
+
+
+def test_feddistill_loss_adds_others_mean_label_logits():
+    played = Played("feddistill", 2)
+    before = played.states[0]
+    requests, trained = played.seen[1]
+    for request, result in zip(requests, trained, strict=True):
+        means = means_by_hand(played, before, request.client)
+        labels = played.data.labels[request.rows]
+        told = torch.stack([means[int(label)] for label in labels])
+        weights = request.start.weights.clone().requires_grad_()
+        draws = generator(3, "local", 1, request.client)
+        for _ in range(2):
+            for at in torch.randperm(len(labels), generator=draws).split(4):
+                z = played.logits(weights, request.rows[at])
+                soft = -(torch.softmax(told[at] / 2.0, 1) * torch.log_softmax(z / 2.0, 1)).sum(1)
+                loss = (F.cross_entropy(z, labels[at], reduction="none") + 0.7 * soft).mean()
+                (gradient,) = torch.autograd.grad(loss, weights)
+                weights = (weights - 0.1 * gradient).detach().requires_grad_()
+        close(result.weights, weights.detach(), atol=1e-12)
+        assert torch.equal(played.states[1][f"client/{request.client}/weights"], result.weights)
+
+
+def test_others_means_ignores_labels_nobody_else_has():
+    played = Played("feddistill", 1)
+    state = dict(played.states[0])
+    (one, two, three) = [request.client for request in played.seen[0][0]]
+    for other in (two, three):
+        state[f"label_counts/{other}"] = torch.tensor([0, 3, 3]) if other == two else torch.tensor([0, 0, 5])
+    logits, known = others_means(state, played.federation, one)
+    assert known.tolist() == [False, True, True]
+    close(logits[1], state[f"label_logits/{two}"][1], 0)
+    close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
+    assert others_means({}, played.federation, one) is None
+    assert others_means(state, played.federation.cluster([one]), one) is None

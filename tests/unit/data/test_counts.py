@@ -1,7 +1,5 @@
 """Examples of each class per party: counted by hand, and what is said of parties that can hardly learn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

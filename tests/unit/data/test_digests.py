@@ -1,7 +1,5 @@
 """Digests of data by hand: runs record them, so what they are made of may never change."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 

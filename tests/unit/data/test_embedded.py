@@ -1,7 +1,5 @@
 """Generated text: the same everywhere, with something to learn, of the right distribution."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The task presets on the real files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Cuts of texts and images: every row in one part, label shares and writers kept, the same each time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings

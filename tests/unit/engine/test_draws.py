@@ -1,7 +1,5 @@
 """Every draw depends on the run's seed and on what it is keyed by, and on nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

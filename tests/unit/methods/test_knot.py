@@ -1,7 +1,6 @@
 """KNOT's protocol by hand on three parties: who trains on what, from where, and what the student is given."""
 
 import dataclasses
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,7 @@ from knot_runner.config.settings import (
     TeachersSettings,
 )
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import Predict, Train
+from knot_runner.engine.requests import Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.losses import distillation
@@ -89,17 +88,6 @@ def test_teachers_train_alone_on_their_own_texts(run):
     assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
     assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]
     assert state["before"] == "pretrain/0.2"
-
-
-def test_teachers_label_both_transfer_splits(run):
-    (_, labels, _), _, state = run(method("A"))
-    assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
-    asked = [(request.stage, request.party, request.weights, request.examples) for request in labels]
-    kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
-    wanted = itertools.product(PARTIES, ("train", "valid"))
-    assert asked == [("soft_labels", party, kept[party], ("tokens", f"pool-{split}")) for party, split in wanted]
-    assert [state[f"soft/{party}/train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
-    assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
 
 
 def test_knot_estimates_smoothed_biases_for_weighting_e(run):

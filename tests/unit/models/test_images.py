@@ -1,7 +1,5 @@
 """Image models: sizes by hand and as printed, passes against independent ones, gradients by finite differences."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

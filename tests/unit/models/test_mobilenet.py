@@ -1,7 +1,5 @@
 """MobileNetV2: its size as published, its pass against one by hand, its first weights, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Pre-trained encoders, of files and of the hub: used as they are, or refused in one line that names the file."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import struct

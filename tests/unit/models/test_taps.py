@@ -1,7 +1,5 @@
 """Taps are what passes made by hand give; which there are, and which pairs are compared."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

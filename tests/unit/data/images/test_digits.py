@@ -1,7 +1,5 @@
 """The digits that come with scikit-learn: scaled as Pillow does, and as an image task."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

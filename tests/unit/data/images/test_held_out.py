@@ -1,7 +1,5 @@
 """What clients do not train on, and clients at odds with the others: counts by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

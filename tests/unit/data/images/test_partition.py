@@ -1,7 +1,5 @@
 """Partitions: what holds for all of them, small ones by hand, published figures, settings that cannot hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from typing import Any

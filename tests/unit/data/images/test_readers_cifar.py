@@ -1,7 +1,5 @@
 """CIFAR batches: binary and python, folder and tar, and archives that would do harm."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """Class folders of images, in trees and zips, and zips that would do harm."""
 
-from __future__ import annotations
-
 import stat
 import struct
 import zipfile

@@ -1,7 +1,5 @@
 """gld23k in its official layout: users, classes, splits, photographs of any size, and what is refused."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

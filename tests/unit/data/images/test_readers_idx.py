@@ -1,7 +1,5 @@
 """idx files and USPS text."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

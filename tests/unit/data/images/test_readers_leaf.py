@@ -1,7 +1,5 @@
 """LEAF json: writers and their files, pixels that were bytes, and every way a file may be wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

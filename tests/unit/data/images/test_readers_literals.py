@@ -1,7 +1,5 @@
 """Python batches without unpickling: what plain data needs is read, all else is refused, and nothing ever runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Small models, recipes and unequal clients on which every engine must agree."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which engine ``auto`` is on a GPU; without one: the device has no memory, and engines are named, not made."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -4,14 +4,22 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated import own_models
+from knot_runner.methods.federated import fedgen, own_models
+from knot_runner.methods.federated.fedgen import Head
+from tests.feddf_runs import distill
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.fleets import Played, buffered
-from tests.unit.methods.federated.worlds import SIZES
+from tests.oracles.methods.test_fedgen import by_hand
+from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of
+from tests.unit.methods.federated.plain import examples, gradient, linear_logits
+from tests.unit.methods.federated.worlds import CLASSES, SIZES
 
 EMPTY = torch.empty(0, dtype=torch.float64)
 
@@ -47,21 +55,13 @@ def test_async_buffer_of_two_matches_steps_by_hand(paced):
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
 
-def test_async_fleet_limits_concurrent_clients_to_participants(paced):
-    paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
-    played = Played(buffered(), members=range(5), clients_per_round=2)
-    assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
-
-
 def test_async_state_holds_only_versions_in_flight(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered())
-    for state, versions in zip(played.states, ([0], [0], [0, 2], [0, 3]), strict=True):
-        flying = state["fleet/in_flight"].tolist()
-        assert sorted({version for _, version in flying}) == sorted(set(versions) & {v for _, v in flying})
+    for state in played.states:
+        versions = sorted({version for _, version in state["fleet/in_flight"].tolist()})
         kept = sorted(name for name in state if name.startswith("fleet/sent/"))
-        there = sorted({version for _, version in flying})
-        assert kept == [f"fleet/sent/{version}/{name}" for version in there for name in ("buffers", "weights")]
+        assert kept == [f"fleet/sent/{version}/{name}" for version in versions for name in ("buffers", "weights")]
     assert torch.equal(played.states[2]["fleet/sent/0/weights"], played.federation.model.weights)
     assert torch.equal(played.states[2]["fleet/sent/2/weights"], played.states[1]["weights"])
     assert played.states[2]["fleet/in_flight"].tolist() == [[2, 0], [0, 2]]
@@ -94,18 +94,7 @@ def test_async_fleet_replaces_client_when_it_fails(paced, failing):
     assert played.rows[0]["dropped"] == sum(moment <= arrived[1][0] for moment, client in ends if client == 1)
 
 
-def test_heads_stay_as_their_clients_trained_them(paced):
-    paced(1 / 16, 2.5 / 24, 10 / 32)
-    played = Played(buffered(), "fedper", hidden=(5,))
-    head = played.federation.layout.mask("head")
-    (request,), (stale,) = played.seen[2]
-    state, before = played.states[2], played.states[1]
-    assert torch.equal(state["client/1/unshared"], stale.weights[head])
-    body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
-    assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
-
-
-@pytest.mark.parametrize("algorithm", ["apfl", "fedala", "own"])
+@pytest.mark.parametrize("algorithm", ["fedper", "apfl", "fedala", "own"])
 def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
     """Client 1 began with w_0 and is two steps late: the server moves by a share of its update. ``own``: FedAvg, whose
     clients also keep what they have trained."""
@@ -114,9 +103,14 @@ def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
     played = Played(buffered(), algorithm, hidden=(5,))
     (request,), (stale,) = played.seen[2]
     state, before = played.states[2], played.states[1]
-    assert torch.equal(state["client/1/weights"], stale.kept["weights"] if algorithm == "apfl" else stale.weights)
+    head = played.federation.layout.mask("head")
+    shared = ~head if algorithm == "fedper" else torch.ones_like(head)
+    if algorithm == "fedper":
+        assert torch.equal(state["client/1/unshared"], stale.weights[head])
+    else:
+        assert torch.equal(state["client/1/weights"], stale.kept["weights"] if algorithm == "apfl" else stale.weights)
     moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
-    assert torch.allclose(state["weights"], moved, atol=1e-14)
+    assert torch.allclose(state["weights"][shared], moved[shared], atol=1e-14)
     assert not torch.allclose(moved, stale.weights)
 
 
@@ -146,6 +140,10 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
         wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
         assert torch.allclose(state["weights"], wanted, atol=1e-14)
     assert grown  # a soup with the global model was chosen, too
+    later = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)  # from the third server step on
+    assert [request.program is not None for (request,), _ in later.seen] == [False, False, False, True]
+    assert "client/1/weights" in later.states[2] and "client/1/pool" not in later.states[2]
+    assert "client/0/pool" in later.states[3]
 
 
 def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkeypatch):
@@ -171,15 +169,6 @@ def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkey
         torch.testing.assert_close(mean["own"], 3 * update, rtol=0, atol=1e-14)
 
 
-def test_soups_begin_with_a_version(paced):
-    """From the third server step on: the stale update of version 0 is none, those of versions 2 and 3 are."""
-    paced(1 / 10, 2.5 / 16, 10 / 20)
-    played = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)
-    assert [request.program is not None for (request,), _ in played.seen] == [False, False, False, True]
-    assert set(played.states[2]) >= {"client/1/weights"} and "client/1/pool" not in played.states[2]
-    assert "client/0/pool" in played.states[3]
-
-
 def test_async_server_waits_for_available_client(paced, monkeypatch):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     monkeypatch.setattr(devices, "available_clients", lambda fleet, federation, at: [at >= 7] * 5)
@@ -191,3 +180,215 @@ def test_async_fleet_refuses_unfillable_buffer():
     with refuses():
         Played(buffered(4), members=range(5))
     Played(buffered(3), members=range(5), rounds=1)
+
+
+#: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
+BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
+CONSENSUS = {"server_distillation": distill(ensemble="logits", optimizer="sgd", lr=0.5)}
+#: name -> (algorithm, settings, hidden layers)
+CASES = {
+    "scaffold": ("scaffold", {}, ()),
+    "fedgen": ("fedgen", {}, (5,)),
+    "feddistill": ("feddistill", {}, ()),
+    "fedmd": ("fedmd", CONSENSUS, ()),
+    "local": ("local", {}, ()),
+    "feddf": ("fedavg", CONSENSUS, ()),
+    "feddf of scaffold": ("scaffold", {**CONSENSUS, "aggregation": "uniform"}, ()),
+    "feddf of fedgen": ("fedgen", CONSENSUS, (5,)),
+    "feddf of ditto": ("ditto", CONSENSUS, ()),
+    "fedadam": ("fedavg", {"server": ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)}, (5,)),
+    "own statistics": ("fedavg", {"aggregation": "uniform", "batchnorm": "local"}, (5,)),
+    **{name: (name, {}, (5,)) for name in ("fedavg", "fedprox", "fedper", "fedrep", "ditto", "apfl", "fedala")},
+}
+
+
+@pytest.fixture
+def spread(paced):
+    """The clients of :data:`BEGUN`; the last two are of 3.3 and 4.7 s."""
+    paced(1 / 16, 2.6 / 24, 10 / 32, 3.3 / 40, 4.7 / 48)
+
+
+def stepwise(algorithm, **changes):
+    played = Played(buffered(), algorithm, **{"rounds": len(BEGUN), **changes})
+    begun = [[(request.client, request.round) for request in requests] for requests, _ in played.seen]
+    assert begun == [[one] for one in BEGUN]
+    assert played.column("staleness") == [place - version for place, (_, version) in enumerate(BEGUN)]
+    return played
+
+
+# of three of five some begin FedALA's mixing before others, which takes time
+@pytest.mark.parametrize(
+    ("case", "participants"), [(case, n) for case in CASES for n in (5, 3) if (case, n) != ("fedala", 3)]
+)
+def test_async_full_buffer_equals_rounds_at_equal_speeds(case, participants, paced):
+    paced(*(1 / size for size in SIZES))
+    algorithm, changes, hidden = CASES[case]
+    own = {"members": range(5), "hidden": hidden, "changes": changes, "clients_per_round": participants}
+    sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
+    assert played.column("participants") == sync.column("participants") and played.column("staleness") == [0.0] * 4
+    waited = Played(fleet_of(), algorithm, **own)
+    assert played.column("clock") == pytest.approx(waited.column("clock"), rel=1e-12)
+    assert all(torch.equal(played.state[name], tensor) for name, tensor in sync.state.items())
+    assert all(own.items() <= row.items() for own, row in zip(sync.rows, played.rows, strict=True))
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.0])
+def test_async_scaffold_corrects_by_starting_control(exponent, spread):
+    """A stale update moves the model by a share, the controls by all of it."""
+    played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
+    versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
+    own = {client: torch.zeros(15, dtype=torch.float64) for client in range(3)}
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), _), state = played.seen[place], played.states[place]
+        assert (request.client, request.round) == (client, version)
+        weights = versions[version]
+        x, y = examples(played.world, request)
+        for _ in range(2):
+            weights = weights - 0.1 * (gradient(weights, x, y) + control[version] - own[client])
+        change = (versions[version] - weights) / (2 * 0.1) - control[version]
+        own[client] = own[client] + change
+        control.append(control[-1] + change / 3)
+        versions.append(versions[-1] + (1 + place - version) ** -exponent * (weights - versions[version]))
+        torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
+        torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
+
+
+def mean_logits_by_hand(played, weights, client):
+    """Label -> mean logits of the model ``weights`` for the client's examples of it."""
+    data, rows = played.world.engine.data, played.federation.clients[client].train
+    logits = linear_logits(weights, data.pixels[rows].flatten(1))
+    found = {label: logits[data.labels[rows] == label] for label in range(CLASSES)}
+    return {label: own.mean(0) for label, own in found.items() if len(own)}
+
+
+def test_async_feddistill_uses_means_sent_before_start(spread):
+    played = stepwise("feddistill", **WHOLE)
+    sent, models = [{}], dict.fromkeys(range(3), played.federation.model.weights)
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), (result,)), state = played.seen[place], played.states[place]
+        x, y = examples(played.world, request)
+        others = [means for other, means in sent[version].items() if other != client]
+        weights = models[client].clone().requires_grad_()
+        for _ in range(2):
+            z = linear_logits(weights, x)
+            loss = F.cross_entropy(z, y)
+            for row, label in enumerate(y.tolist()):
+                known = [means[label] for means in others if label in means]
+                if known:
+                    told = torch.softmax(torch.stack(known).mean(0) / 2.0, 0)
+                    loss = loss - 0.7 * (told * torch.log_softmax(z[row] / 2.0, 0)).sum() / len(y)
+            (slope,) = torch.autograd.grad(loss, weights)
+            weights = (weights - 0.1 * slope).detach().requires_grad_()
+        models[client] = weights.detach()
+        torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=0, atol=1e-12)
+        assert torch.equal(state[f"client/{client}/weights"], result.weights)
+        means = mean_logits_by_hand(played, models[client], client)
+        sent.append({**sent[-1], client: means})
+        for label, logits in means.items():
+            torch.testing.assert_close(state[f"label_logits/{client}"][label], logits, rtol=0, atol=1e-12)
+    assert ["known" in request.inputs for (request,), _ in played.seen] == [False] * 4 + [True] * 4
+    told = (CLASSES * CLASSES) * 8 + CLASSES  # means, and a flag for each
+    assert played.column("bytes_down") == [0] * 4 + [told] * 4
+
+
+def test_async_fedgen_trains_clients_on_sent_generator(spread):
+    """It learns from the heads as they are averaged, moved to the server's model, with the counts of their clients."""
+    played = stepwise("fedgen", hidden=(5,))
+    labels, start = played.federation.train_labels, played.method.init(played.config, played.federation)
+    versions = [start, *played.states]
+    counts = [torch.bincount(labels[one.train], minlength=CLASSES) for one in played.federation.clients]
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), (result,)), then, before = played.seen[place], versions[version], versions[place]
+        assert torch.equal(request.start.weights, then["weights"]) and bool(request.inputs) == (version > 0)
+        if version:
+            draws, n = generator(3, "features", version, client), len(request.rows)
+            last = counts[BEGUN[version - 1][0]]
+            drawn = torch.multinomial(last.double(), n, replacement=True, generator=draws)
+            assert torch.equal(request.inputs["drawn"], drawn)
+            for name, wanted in (("drawn_features", drawn), ("own_features", labels[request.rows])):
+                noise = torch.rand(n, 3, generator=draws, dtype=torch.float64)
+                made = by_hand(then, noise, wanted, False)
+                torch.testing.assert_close(request.inputs[name], made, rtol=0, atol=1e-12)
+            assert request.objective.settings["alpha"] == 2.0 * 0.5**version
+        moved = before["weights"] + (1 + place - version) ** -0.5 * (result.weights - then["weights"])
+        torch.testing.assert_close(played.states[place]["weights"], moved, rtol=0, atol=1e-13)
+        head = Head(moved[25:40].view(CLASSES, 5), moved[40:], counts[client])
+        model = fedgen.new_generator(played.config.generator, CLASSES, 5, 3, torch.float64)
+        fedgen.load_generator(model, before)
+        made, _ = fedgen.train_generator(played.config.generator, model, before, [head], 3, place)
+        for name, tensor in (made | {"generator/labels": counts[client]}).items():
+            torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
+
+
+def test_async_feddf_distills_from_buffered_clients(spread):
+    """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
+    played = Played(buffered(2), members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
+    assert max(played.column("staleness")) > 1
+    versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
+    for place, (requests, trained) in enumerate(played.seen):
+        inferences, (training,) = played.after[place].inferences, played.after[place].distillation
+        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
+        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
+        told = [linear_logits(one.weights, x) for one in trained]
+        (found,) = training.inputs.values()
+        torch.testing.assert_close(found, torch.stack(told).mean(0), rtol=0, atol=1e-12)
+        stepped, sizes = versions[place], [len(request.rows) for request in requests]
+        for request, result, size in zip(requests, trained, sizes, strict=True):
+            assert torch.equal(request.start.weights, versions[request.round])  # distilled, too
+            discount = (1 + place - request.round) ** -0.5
+            stepped = stepped + size / sum(sizes) * discount * (result.weights - request.start.weights)
+        torch.testing.assert_close(training.start.weights, stepped, rtol=0, atol=1e-13)
+        assert not torch.equal(versions[place + 1], training.start.weights)
+        flying = {version for _, version in played.states[place]["fleet/in_flight"].tolist()}
+        for version in flying:
+            assert torch.equal(played.states[place][f"fleet/sent/{version}/weights"], versions[version])
+
+
+def test_async_fedmd_averages_logits_of_buffered_clients(spread):
+    """They keep their models: each goes on with what it was after its last consensus, however many steps ago."""
+    played = Played(buffered(2), "fedmd", members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
+    assert max(played.column("staleness")) > 1
+    models = dict.fromkeys(range(5), played.federation.model.weights)
+    for place, (requests, trained) in enumerate(played.seen):
+        clients = [request.client for request in requests]
+        assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
+        inferences, distilled = played.after[place].inferences, played.after[place].distillation
+        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
+        assert [one.client for one in distilled] == clients
+        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
+        logits = [linear_logits(one.weights, x) for one in trained]
+        for one, result in zip(distilled, trained, strict=True):
+            assert torch.equal(one.start.weights, result.weights)
+            (told,) = one.inputs.values()
+            torch.testing.assert_close(told, torch.stack(logits).mean(0), rtol=0, atol=1e-12)
+        models |= {client: played.states[place][f"client/{client}/weights"] for client in clients}
+        assert all(not torch.equal(models[one.client], one.start.weights) for one in distilled)
+    assert not any(name.startswith("fleet/sent/") for state in played.states for name in state)
+
+
+@pytest.mark.parametrize("algorithm", ["local", "fedmd"])
+def test_async_fleet_takes_no_time_to_send_own_models(algorithm, spread):
+    changes = CONSENSUS if algorithm == "fedmd" else {}
+    network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(buffered(network=network), algorithm, changes=changes)
+    assert played.column("clock") == pytest.approx([1.0, 2.0, 2.6, 3.0], rel=1e-12)
+    assert played.column("staleness") == [0, 0, 2, 1]
+    for (_, (result,)), state in zip(played.seen, played.states, strict=True):
+        kept_as_trained = torch.equal(state[f"client/{result.client}/weights"], result.weights)
+        assert kept_as_trained == (algorithm == "local")
+    plain = Played(buffered(network=network))
+    assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
+
+
+def test_version_entries_hold_all_but_what_clients_and_server_keep():
+    old, new = torch.zeros(1), torch.ones(1)
+    names = ("client/1/weights", "server/first", "fleet/clock", "fleet/sent/1/weights")
+    kept = version_entries({"weights": old, "shared/a": old, **dict.fromkeys(names, old)}, 2, 2)
+    assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
+    assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
+    now = {**kept, "weights": new, "shared/b": new, "fleet/sent/22/weights": new, **dict.fromkeys(names, new)}
+    found = as_begun(now, 2, 4)
+    assert found["weights"] is kept["fleet/sent/2/weights"] and found["shared/a"] is kept["fleet/sent/2/shared/a"]
+    assert "shared/b" not in found and all(found[name] is new for name in names)
+    assert as_begun(now, 4, 4) is now and version_entries(now, 2, 4) == kept

@@ -37,17 +37,6 @@ def test_personal_clients_begin_with_averaged_head_on_request(deep, algorithm):
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
 
 
-def test_fedrep_needs_an_epoch_for_the_body(deep):
-    with refuses():
-        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.federation)
-
-
-@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_refuse_model_without_body(linear, algorithm):
-    with refuses():
-        METHODS[algorithm].init(settings(algorithm), linear.federation)
-
-
 def test_fedper_last_round_trains_all_heads_alone(deep):
     config, federation = settings("fedper", final_head_epochs=2), deep.federation
     state, seen = play(deep, config, 5)
@@ -142,10 +131,14 @@ def test_fedbn_keeps_normalization_with_clients(linear):
         assert torch.equal(model.weights[~normed], one.after["weights"][~normed])
 
 
-@pytest.mark.parametrize("patterns", [["hed"], ["!body.9"], ["head", "!head"], ["!*"]])
-def test_shared_refuses_patterns_that_match_nothing_or_leave_nothing(deep, patterns):
-    with refuses():
-        rounds_of(deep, settings(shared=patterns))
+def test_personal_methods_refuse_unsuitable_models_and_patterns(deep, linear):
+    """A model without a body, no epoch for it, and patterns that match nothing or leave nothing."""
+    for world, config in (
+        (deep, settings("fedrep", head_epochs=2)), (linear, settings("fedper")), (linear, settings("fedrep")),
+        *((deep, settings(shared=patterns)) for patterns in (["hed"], ["!body.9"], ["head", "!head"], ["!*"])),
+    ):  # fmt: skip
+        with refuses():
+            rounds_of(world, config)
 
 
 def test_shared_takes_patterns_by_name(deep):

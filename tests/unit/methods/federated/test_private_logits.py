@@ -15,6 +15,7 @@ from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
+from tests.unit.methods.federated.plain import linear_logits
 from tests.unit.methods.federated.worlds import CLASSES, Unaccounted, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
@@ -85,8 +86,7 @@ def label_means(spec, federation, round, requests, trained, logits):
 
 def answers(engine, weights, rows):
     """Logits of the linear model, typed out, less the mean of each example."""
-    inputs = engine.data.pixels[rows].flatten(1)
-    logits = inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+    logits = linear_logits(weights, engine.data.pixels[rows].flatten(1))
     return logits - logits.mean(1, keepdim=True)
 
 
@@ -150,15 +150,6 @@ def test_private_feddf_distills_a_round_without_participants():
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
     assert torch.equal(request.inputs[ENSEMBLE], mean_logits(spec, 0, len(TRANSFER), []))
-
-
-def test_private_feddf_skips_logits_without_distillation():
-    federation, engine = federated(chosen=())
-    folded, after, row, _, seen = one_round(
-        "fedavg", federation, engine, mechanism(noise_multiplier=1.0),
-        server_distillation=distill(ensemble="logits", after=1),
-    )  # fmt: skip
-    assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
 
 
 def test_fedmd_without_participants_changes_nothing():
