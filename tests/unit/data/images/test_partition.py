@@ -99,12 +99,17 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
     assert (test[:, trained][train[:, trained] == 0] == 0).all()
 
 
+def dealt(spec: Any, made: ImageTask, seed: int = 0) -> np.ndarray:
+    """Training examples of each class [clients, classes] of a partition."""
+    return counts(make_partition(spec, made, seed).train, made.train.labels, len(made.classes))
+
+
 def test_dirichlet_matches_sizes_of_public_code() -> None:
     """FLex&Chill's code: class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
     for seed in range(5):
-        table = counts(make_partition(Dirichlet("dirichlet", 50, 0.5, 10), made, seed).train, made.train.labels)
+        table = dealt(Dirichlet("dirichlet", 50, 0.5, 10), made, seed)
         shares.append((table.max(1) / table.sum(1)).mean())
         sizes.append(table.sum(1))
     assert 0.30 < np.mean(shares) < 0.36
@@ -144,10 +149,10 @@ def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size
 def test_shards_by_hand() -> None:
     """12 images of 3 classes in 6 shards of 2, all within a class: 2 shards a client."""
     made = task(images([0, 1, 2] * 4), images([0, 1, 2] * 2), 3)
-    train = counts(make_partition(Shards("shards", 3, 2), made, 5).train, made.train.labels, 3)
-    assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
-    dealt = [make_partition(Shards("shards", 3, 2), made, seed).train for seed in range(20)]
-    assert len({counts(part, made.train.labels, 3).tobytes() for part in dealt}) > 3  # which shards, too, is drawn
+    tables = [dealt(Shards("shards", 3, 2), made, seed) for seed in range(20)]
+    for train in tables:
+        assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
+    assert len({train.tobytes() for train in tables}) > 3  # which shards, too, is drawn
 
 
 def test_pairs_by_hand() -> None:
@@ -175,40 +180,31 @@ def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> No
             assert not table[np.ix_(~mine, group)].any()
 
 
-def test_dirichlet_approaches_iid_and_respects_floor() -> None:
+def test_dirichlet_approaches_iid_and_respects_floor_of_classes_with_images() -> None:
     made = balanced(500, 50)
-    wide = counts(make_partition(Dirichlet("dirichlet", 10, 1e6, 0), made, 0).train, made.train.labels)
-    assert np.abs(wide - 50).max() <= 1
+    assert np.abs(dealt(Dirichlet("dirichlet", 10, 1e6, 0), made) - 50).max() <= 1
     for floor in (1, 10, 40):
-        table = counts(make_partition(Dirichlet("dirichlet", 10, 0.05, floor), made, 0).train, made.train.labels)
+        table = dealt(Dirichlet("dirichlet", 10, 0.05, floor), made)
         assert table.min() >= floor and table.max() > 3 * floor
+    table = dealt(Dirichlet("dirichlet", 4, 0.1, 3), task(images(np.repeat([2, 5], 30)), images([2, 5])))
+    assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
 
 
-def test_client_wise_dirichlet_approaches_class_frequencies() -> None:
-    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
-    wide = counts(make_partition(DirichletClients("dirichlet_clients", 5, 1e6), made, 0).train, made.train.labels, 3)
-    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
-
-
-def test_client_wise_dirichlet_draws_frequent_classes_more_often() -> None:
+def test_client_wise_dirichlet_approaches_and_prefers_frequent_classes() -> None:
     """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
+    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
+    wide = dealt(DirichletClients("dirichlet_clients", 5, 1e6), made)
+    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
     made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
-    spec = DirichletClients("dirichlet_clients", 20, 0.02)
-    table = counts(make_partition(spec, made, 0).train, made.train.labels, 11)
+    table = dealt(DirichletClients("dirichlet_clients", 20, 0.02), made)
     assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
 
 
 def test_dirichlet_draws_which_images_of_a_class() -> None:
     made = task(images([0] * 40), images([0] * 40), 1 + 1)
     for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
-        first = [make_partition(spec, made, seed) for seed in range(3)]
-        assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
-
-
-def test_dirichlet_floor_is_of_classes_with_images() -> None:
-    made = task(images(np.repeat([2, 5], 30)), images([2, 5]))
-    table = counts(make_partition(Dirichlet("dirichlet", 4, 0.1, 3), made, 0).train, made.train.labels)
-    assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
+        parts = [make_partition(spec, made, seed) for seed in range(3)]
+        assert len({rows.tobytes() for part in parts for rows in (part.train[0], part.test[0])}) == 6
 
 
 def test_manual_equals_dittos_recipe() -> None:
@@ -228,7 +224,14 @@ def test_manual_equals_dittos_recipe() -> None:
     assert inside[(train > 0) & (train < 200)].all()
 
 
-def test_manual_repeats_a_class_that_runs_out() -> None:
+def test_manual_goes_through_a_class_in_order_and_repeats_it() -> None:
+    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
+    made = task(images([0] * 10), images([0] * 3), 2)
+    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
+    rows = [tuple(part) for part in partition.train]
+    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
+    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
+    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
     made = task(images([0] * 10 + [1] * 30), images([0, 1]), 2)
     partition = make_partition(Manual("manual", 6, 2, 1.0, 0.5, 1), made, 1)
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
@@ -237,19 +240,8 @@ def test_manual_repeats_a_class_that_runs_out() -> None:
     assert partition.notes == [f"partition: {several} of 40 training examples are at several clients, {none} at none"]
 
 
-def test_manual_goes_through_a_class_in_order() -> None:
-    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
-    made = task(images([0] * 10), images([0] * 3), 2)
-    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
-    rows = [tuple(part) for part in partition.train]
-    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
-    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
-    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
-
-
 def test_manual_counts_classes_with_images_only() -> None:
-    made = task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9]))
-    table = counts(make_partition(Manual("manual", 4, 2, 1.0, 0.0, 1), made, 0).train, made.train.labels)
+    table = dealt(Manual("manual", 4, 2, 1.0, 0.0, 1), task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9])))
     assert [np.flatnonzero(row).tolist() for row in table] == [[3, 7], [7, 9], [3, 9], [3, 7]]
 
 
@@ -274,22 +266,16 @@ def test_natural_by_hand() -> None:
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
 
-def test_natural_without_writers_in_test_follows_train() -> None:
+def test_partitions_without_writers_or_training_classes_say_how_they_divide() -> None:
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
     assert partition.notes == ["partition: the test examples have no writers, so classes are divided as in training"]
-
-
-def test_natural_deals_stand_in_digits_by_dirichlet() -> None:
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
         "partition: t (embedded) has no writers, so the examples are divided over 4 clients by Dirichlet(0.5) shares"
     ]
-
-
-def test_iid_deals_test_only_classes_by_client_size() -> None:
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3

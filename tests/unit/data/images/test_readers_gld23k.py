@@ -65,12 +65,9 @@ def test_decode_crops_to_the_center_and_scales() -> None:
     assert (square[:, :, 1:-1] == np.array([0, 200, 0])[:, None, None]).all()  # the last columns' filter reads beyond
     assert square.shape == (3, 8, 8) and square[1].min() > 150 and square[0, :, -1].max() == 0
     strip = decode("it", file.getvalue(), [3, 2, 6])
-    assert (
-        strip.shape == (3, 2, 6) and strip[:, 0, 0].tolist() == [200, 0, 0] and strip[:, 1, -1].tolist() == [0, 0, 200]
-    )
+    assert strip.shape == (3, 2, 6)
+    assert strip[:, 0, 0].tolist() == [200, 0, 0] and strip[:, 1, -1].tolist() == [0, 0, 200]
     assert decode("it", file.getvalue(), [1, 8, 8]).shape == (1, 8, 8)
-    with refuses():
-        decode("it", file.getvalue(), [2, 8, 8])
 
 
 @pytest.mark.parametrize("rows", [
