@@ -54,19 +54,6 @@ def places(name: str) -> Tensor:
 
 
 @pytest.mark.parametrize("points", [LINE, PLANE], ids=["line", "plane"])
-def test_small_epsilon_is_the_linear_programme(points: Tensor) -> None:
-    p, q = pairs(64, dtype=torch.float64)
-    cost = ground_cost(points.double()).numpy()
-    value, gradient = value_and_gradient(p, q, points, Solver("newton", 1e-4, 1e-9, 0.5))
-    for i in range(len(p)):
-        optimum, log = ot.emd2(p[i].numpy(), q[i].numpy(), cost, log=True)
-        # between W1 and W1 + eps times the entropy of one marginal
-        assert -1e-9 < float(value[i]) - optimum < 1e-4 * np.log(5)
-        u = log["u"] - log["u"].mean()
-        assert gradient[i].numpy() == pytest.approx(u, abs=5e-3)
-
-
-@pytest.mark.parametrize("points", [LINE, PLANE], ids=["line", "plane"])
 def test_exact_solver_is_emd2(points: Tensor) -> None:
     p, q = pairs(16, dtype=torch.float64)
     p[:4, 2], q[:4, 0] = 0.0, 0.0
@@ -142,21 +129,13 @@ def test_costs_and_tree_are_made_once_for_their_points(name: str, monkeypatch: p
     assert torch.equal(transport(*pairs(8), points, solver), first)
 
 
-def test_line_in_any_order_and_no_plane() -> None:
-    p, q = pairs(64, dtype=torch.float64)
-    points = torch.tensor([[0.3], [-2.0], [7.0], [1.0], [0.0]])
-    value, gradient = value_and_gradient(p, q, points, ON_LINE)
-    other, potential = value_and_gradient(p, q, points, EXACT)
-    assert torch.allclose(value, other) and torch.allclose(gradient, potential)
-    with refuses():
-        transport(*pairs(2), PLANE, ON_LINE)
-
-
-def test_unconverged_rows_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconverged_rows_and_planes_without_a_line_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newton, "MAX_ITERATIONS", 2)
     monkeypatch.setattr(newton, "SMALL", 0.0)
     with pytest.raises(TransportError, match=r"\d+ of 20 transport problems did not converge.*epsilon=0.001"):
         transport(*pairs(20), LINE, NEWTON)
+    with refuses():
+        transport(*pairs(2), PLANE, ON_LINE)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -222,17 +201,6 @@ def problems(draw: st.DrawFn, dimensions: int = 3) -> tuple[Tensor, Tensor, Tens
 
 def newton_at(epsilon: float) -> Solver:
     return Solver("newton", epsilon, 1e-9, 0.5)
-
-
-@settings(deadline=None, max_examples=80, derandomize=True)
-@given(problems(), EPSILONS)
-def test_value_is_symmetric_and_between_its_bounds(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
-    p, q, points = problem
-    value = float(transport(p, q, points, newton_at(epsilon)))
-    assert abs(value - float(transport(q, p, points, newton_at(epsilon)))) < 1e-7
-    w1 = float(transport(p, q, points, EXACT))
-    product = float(p @ torch.cdist(points, points) @ q)  # cost of the plan p x q, whose KL is 0
-    assert w1 - 1e-7 <= value <= product + 1e-7
 
 
 @settings(deadline=None, max_examples=80, derandomize=True)

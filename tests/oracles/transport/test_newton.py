@@ -93,16 +93,6 @@ def test_zeros_and_one_hots(points: Tensor, epsilon: float) -> None:
     assert torch.allclose(forced.f, distance - distance.mean(1, keepdim=True))
 
 
-def test_potential_is_extrapolated_where_p_is_zero() -> None:
-    q = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
-    cost, epsilon = ground_cost(places(1, 3)), 0.2
-    solved = semi_dual(torch.tensor([[0.6, 0.4, 0.0]]), q, cost, epsilon, 1e-10)
-    formula = -epsilon * torch.logsumexp((solved.g[:, None] - cost) / epsilon + q.log()[:, None], 2)
-    assert torch.allclose(solved.f, formula, atol=1e-12)
-    near = semi_dual(torch.tensor([[0.6, 0.4 - 1e-9, 1e-9]]), q, cost, epsilon, 1e-10)
-    assert torch.allclose(solved.f, near.f, atol=1e-6)
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 0.01])
 def test_semi_dual_is_repeatable_and_independent_of_chunks(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = pairs(200)

@@ -1,7 +1,5 @@
 """Algorithm 1: upper bound, symmetry, Theorems 2 and 3, agreement with the network simplex, support."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,17 +71,10 @@ def test_distance_between_nears_network_simplex_at_full_support() -> None:
     gaps = []
     for seed in range(2):
         mu, nu = toy(200, 200, seed)
-        gaps.append(distance_between(mu, nu, fedwad(support=200, iterations=20), draws(seed)).value / emd(mu, nu) - 1)
+        result = distance_between(mu, nu, fedwad(support=200, iterations=20), draws(seed))
+        assert set(result.supports) == {200} and result.xi.weights is None
+        gaps.append(result.value / emd(mu, nu) - 1)
     assert np.mean(gaps) < 1e-4 and max(gaps) < 1.5e-4
-
-
-def test_modes_agree_at_full_support() -> None:
-    """Theorem 1, at every one of 60 interpolations."""
-    mu, nu = toy(40, 40, 0)
-    modes = (fedwad(mode=mode, support=40, iterations=20) for mode in ("exact", "approximate"))
-    exact, approximate = (distance_between(mu, nu, options, draws()) for options in modes)
-    assert exact.value == pytest.approx(approximate.value, rel=1e-12)
-    assert np.allclose(exact.xi.points, approximate.xi.points, atol=1e-12)
 
 
 def test_gap_falls_with_the_support() -> None:
@@ -95,19 +86,6 @@ def test_gap_falls_with_the_support() -> None:
         assert gap / 2 < result.value / emd(mu, nu) - 1 < gap * 1.5
         assert set(result.supports) == {support}
         assert result.server_only[0] == pytest.approx(emd(mu, nu), rel=1e-3), "facts sheet: 3e-4, 2e-4, 4e-5"
-
-
-@pytest.mark.thorough
-def test_exact_mode_converges_with_constant_support() -> None:
-    """The pruning of masses made the published value rise to 2e-3, with 19 636 points (facts sheet)."""
-    mu, nu = toy(500, 500, 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = distance_between(mu, nu, fedwad(support=500, iterations=20), draws(), trace=True)
-    assert set(result.supports) == {500} and result.xi.weights is None
-    gaps = np.array(result.values) / emd(mu, nu) - 1
-    assert 0 <= gaps[-1] < 1e-4 and gaps[-1] == gaps.min()
-    assert max(np.diff(result.sums)) <= 1e-9
 
 
 def test_support_growth_is_bounded_for_unequal_sizes() -> None:
@@ -156,17 +134,6 @@ def test_theorem_3_one_iteration_suffices_for_translates(seed: int, t: float, mo
     answers = [Client(side, options, name, draws()).interpolated(xi, 1, False) for side, name in ((mu, "a"), (nu, "b"))]
     _, between = server.next_measure(*answers, t, mode)
     assert server.server_only(between, t) == pytest.approx(np.linalg.norm(v))
-
-
-def test_theorem_3_halves_distance_to_the_midpoint() -> None:
-    mu, nu, xi, v = translates(3)
-    clients = [Client(side, fedwad(), name, draws()) for side, name in ((mu, "mu"), (nu, "nu"))]
-    midpoint, ways = Measure(mu.points + v / 2), []
-    for k in range(6):
-        ways.append(wasserstein(xi, midpoint))
-        xi, _ = server.next_measure(*(client.interpolated(xi, k, False) for client in clients), 0.5, "exact")
-        assert server.total(*(client.distance(xi) for client in clients)) <= np.linalg.norm(v) + ways[-1] + 1e-9
-    assert np.allclose(ways, ways[0] / 2 ** np.arange(6))
 
 
 class Recorded:
