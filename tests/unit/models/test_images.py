@@ -106,12 +106,6 @@ def test_resnet_equals_he_et_als(stem: str) -> None:
     torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 6), (1, 3, 28)])
-def test_cnn_refuses_small_images(shape: tuple[int, int, int]) -> None:
-    with refuses():
-        build_image_model(FEDREP, shape, 10)
-
-
 COLOR = (3, 32, 32)
 
 
@@ -234,11 +228,12 @@ def test_network_settings_refuse(kind: type, values: dict) -> None:
         build(kind, values, "model")
 
 
-def test_vgg_refuses_small_images() -> None:
+def test_image_models_refuse_small_images() -> None:
     spec = build(VggSettings, VGG, "model")
     assert build_image_model(spec, (1, 4, 4), 3)(torch.zeros(2, 1, 4, 4)).shape == (2, 3)
-    with refuses():
-        build_image_model(spec, (1, 9, 3), 3)
+    for model, shape in ((spec, (1, 9, 3)), *((FEDREP, shape) for shape in ((1, 8, 8), (1, 28, 6), (1, 3, 28)))):
+        with refuses():
+            build_image_model(model, shape, 10)
 
 
 def spec(kind: str, sizes: list[int]) -> EncoderSettings:
@@ -250,18 +245,12 @@ def layers(part: nn.Sequential) -> list[nn.Module]:
     return [layer for layer in part if list(layer.parameters())]
 
 
-@pytest.mark.parametrize(
-    ("shape", "code"), [((3, 32, 32), 48 * 4 * 4), ((1, 28, 28), 48 * 3 * 3), ((2, 9, 15), 48 * 1 * 1)]
-)
-def test_conv_encoder_halves_each_side(shape, code):
-    model = build_encoder(spec("conv", [12, 24, 48]), shape)
-    x = torch.randn(5, *shape)
-    codes = model.encode(x)
-    assert codes.shape == (5, code) and model.code == code
-    assert model(x).shape == x.shape
-
-
-def test_conv_encoder_equals_sequential_layers():
+def test_conv_encoder_equals_sequential_layers_that_halve_each_side():
+    for shape, code in (((3, 32, 32), 48 * 4 * 4), ((1, 28, 28), 48 * 3 * 3), ((2, 9, 15), 48 * 1 * 1)):
+        model, x = build_encoder(spec("conv", [12, 24, 48]), shape), torch.randn(5, *shape)
+        assert model.encode(x).shape == (5, code) and model.code == code and model(x).shape == x.shape
+    with refuses():
+        build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))
     model = build_encoder(spec("conv", [4, 6]), (2, 9, 7)).double()
     x = torch.randn(3, 2, 9, 7, dtype=torch.float64)
     (first, second), (third, last) = layers(model.encoder), layers(model.decoder)
@@ -282,8 +271,3 @@ def test_dense_encoder_equals_its_formula():
             np.testing.assert_allclose(model.encode(x).detach().numpy(), h, rtol=1e-12)
         h = np.maximum(h, 0) if number in (0, 2) else h
     np.testing.assert_allclose(model(x).detach().numpy(), h.reshape(6, 1, 2, 4), rtol=1e-12)
-
-
-def test_conv_encoder_refuses_small_images():
-    with refuses():
-        build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))

@@ -79,13 +79,9 @@ def test_first_model_starts_from_pretrained_weights(saved):
         for name, tensor in tensors.items():
             assert torch.equal(start[f"bert.{name}"], tensor), name
     assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
-
-
-def test_initial_model_starts_from_pretrained_weights(saved):
-    root, tensors = saved
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
-    found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    model = initial_model(place, network, None, seed=5).bert.state_dict()
+    assert all(torch.equal(model[name], tensor) for name, tensor in tensors.items())
 
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
@@ -126,13 +122,23 @@ def infinite(tensors):
     return tensors
 
 
-@pytest.mark.parametrize("change", [
-    lambda tensors: {"layer.weight": torch.ones(2)}, without("encoder.layer.1.output.dense.bias"),
-    lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
-    lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, infinite,
-], ids=["none", "one less", "one more", "shape", "infinite"])  # fmt: skip
-def test_load_pretrained_refuses_tensors(changed, change):
-    root = changed(change)
+#: Changes of the tensors and of the config.
+UNFIT = {
+    "none": (lambda tensors: {"layer.weight": torch.ones(2)}, {}),
+    "one less": (without("encoder.layer.1.output.dense.bias"), {}),
+    "one more": (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)}, {}),
+    "shape": (lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, {}),
+    "infinite": (infinite, {}),
+    "heads": (without(), {"num_attention_heads": 4}),
+    "activation": (without(), {"hidden_act": "relu"}),
+    "kind": (without(), {"model_type": "roberta"}),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_load_pretrained_refuses_unfit_tensors_and_configs(changed, name):
+    change, config = UNFIT[name]
+    root = changed(change, **config)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
@@ -159,13 +165,6 @@ def test_load_pretrained_names_damaged_files(changed, damage):
     with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny: cannot be read \(") as caught:
         load_pretrained(model_with(0), LOCAL, root)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
-def test_load_pretrained_refuses_other_configs(changed, config):
-    root = changed(**config)
-    with refuses():
-        load_pretrained(model_with(0), LOCAL, root)
 
 
 def test_load_pretrained_refuses_other_encoders(tmp_path):

@@ -54,6 +54,9 @@ NAMES = {
 def test_read_taps_equals_passes_by_hand(name: str) -> None:
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     assert tap_names(network) == [*NAMES[name], "features"]
+    before = torch.get_rng_state()
+    check_taps(network, tap_names(network), "taps")
+    assert torch.equal(torch.get_rng_state(), before)  # no random number is drawn
     logits, taps = read_taps(model, network, tap_names(network))(**batch)
     assert list(taps) == tap_names(network)
     assert torch.equal(logits, model(**batch))
@@ -164,13 +167,6 @@ def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> No
             attempt()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_check_taps_draws_no_random_number(name: str) -> None:
-    before = torch.get_rng_state()
-    check_taps(NETWORKS[name], tap_names(NETWORKS[name]), "taps")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize("tap", ["never", "shapes"])  # is not called; gives a dict
 def test_read_taps_refuses_module_without_output(tap: str) -> None:
     model = made("own")
@@ -181,7 +177,11 @@ def test_read_taps_refuses_module_without_output(tap: str) -> None:
 
 
 FEATURES = [("features", "features")]
+FOUR = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
 PAIRS = [
+    # of four stages the second, as RepDistiller's hint layer 2, counted from the stem
+    ("middle", "four", "vgg", [("block2", "block3")]),
+    ("maps", "four", "wrn", [("block2", "block1"), ("block3", "block2"), ("block4", "block3")]),
     ("none", "resnet", "vgg", []),
     ("features", "resnet", "mlp", FEATURES),
     ("middle", "resnet", "resnet", [("block2", "block2")]),
@@ -205,11 +205,5 @@ PAIRS = [
 
 @pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
 def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs) -> None:
-    assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
-
-
-def test_default_taps_take_second_of_four_stages() -> None:
-    """As RepDistiller's hint layer 2, counted from the stem."""
-    four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
-    assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]
-    assert default_taps("maps", four, NETWORKS["wrn"])[0] == ("block2", "block1")
+    networks = NETWORKS | {"four": FOUR}
+    assert default_taps(kind, networks[student], networks[teacher]) == pairs
