@@ -40,7 +40,7 @@ PROBE = {"kin": {"templates": ["my {} said", "the {} is"], "words": [["father", 
 class Answers:
     """In place of an executor: predictions that depend on the weights and the texts alone, and who was asked what."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store):
         self.place, self.asked = SimpleNamespace(store=store, data_root=None), []
 
     def __call__(self, requests):
@@ -82,7 +82,6 @@ def evaluate(world, state=STATE, probe=None):
 
 
 def expected(parts):
-    """Measure -> data set or ALL -> value, of {data set: (probabilities, labels)}: by scikit-learn, and by hand."""
     found = {"f1": {}, "accuracy": {}, "sd": {}}
     for name, (probabilities, labels) in parts.items():
         predicted = probabilities.argmax(1)
@@ -207,7 +206,6 @@ LINE = np.arange(1.0, 6)[:, None]
 
 
 def value(name, probabilities, labels, points=None):
-    """The metric on probabilities [N, C]."""
     return metrics.METRICS[name].value(metrics.TestSet(probabilities, probabilities, labels, points))
 
 

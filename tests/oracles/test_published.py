@@ -7,7 +7,6 @@ not from conf.
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +22,7 @@ EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_fil
 
 
 @cache
-def config(*overrides: str) -> dict[str, Any]:
+def config(*overrides):
     job = compose_all([*overrides, "seed=0"], first=True)[0][0]
     return job.config
 
@@ -37,7 +36,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize("task", ROLES)
-def test_label_tasks_follow_the_paper(task: str) -> None:
+def test_label_tasks_follow_the_paper(task):
     chosen, roles = config(f"task={task}")["task"], ROLES[task]
     assert (chosen["labels"]["names"], chosen["labels"]["coordinates"]) == LABELS[task]
     assert chosen["labels"]["support"] == "semantic"
@@ -48,7 +47,7 @@ def test_label_tasks_follow_the_paper(task: str) -> None:
     assert chosen["score"] == ("accuracy" if task == "nli" else "f1")
 
 
-def test_data_file_labels_match_papers() -> None:
+def test_data_file_labels_match_papers():
     stars = config("task=sa")["task"]["datasets"]["Cell"]["labels"]
     assert [stars[str(star)] for star in range(1, 6)] == LABELS["sa"][0]
     datasets = config("task=erc")["task"]["datasets"]
@@ -60,17 +59,17 @@ def test_data_file_labels_match_papers() -> None:
 
 
 @pytest.mark.parametrize("words", of_papers([*PUBLISHED["protocols"]]))
-def test_protocols(words: str) -> None:
+def test_protocols(words):
     assert_holds(config(*words.split()), PUBLISHED["protocols"][words])
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", of_papers([*PUBLISHED["notes"]]))
-def test_presets_of_ours_run_what_their_notes_say(name: str) -> None:
+def test_presets_of_ours_run_what_their_notes_say(name):
     assert_holds(config(f"experiment={name}"), PUBLISHED["notes"][name])
 
 
-def assert_holds(made: dict[str, Any], values: dict[str, Any]) -> None:
+def assert_holds(made, values):
     assert {key: lookup(made, key) for key in values} == values
 
 
@@ -79,7 +78,7 @@ TASKS = [name for name in yaml_files("task").keys() - UNSCALED if "mean" in conf
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_data_sets_are_normalized_as_published(name: str) -> None:
+def test_data_sets_are_normalized_as_published(name):
     task = config(f"task={name}")["task"]
     assert [task["mean"], task["std"]] == PUBLISHED["channels"][name]
 
@@ -89,10 +88,10 @@ SOURCED = re.compile(
 )
 
 
-def test_values_with_a_source_match_it() -> None:
+def test_values_with_a_source_match_it():
     """Every line whose comment names one: its value, and what the comment says of the source's."""
     sources = PUBLISHED["sources"]
-    found: dict[str, dict[str, Any]] = {}
+    found = {}
     headed = set()
     for path in sorted(config_folder().rglob("*.yaml")):
         name = path.relative_to(config_folder()).with_suffix("").as_posix()
@@ -110,12 +109,12 @@ def test_values_with_a_source_match_it() -> None:
 
 
 @pytest.mark.parametrize("name", of_papers([*PUBLISHED["headed"]]))
-def test_values_below_a_source_match_it(name: str) -> None:
+def test_values_below_a_source_match_it(name):
     assert_holds(yaml.safe_load((config_folder() / f"{name}.yaml").read_text()), PUBLISHED["headed"][name])
 
 
 @pytest.mark.parametrize("name", of_papers([*{**EXPERIMENTS, **PUBLISHED["grids"]}]))
-def test_presets_sweep_the_grid_of_the_paper(name: str) -> None:
+def test_presets_sweep_the_grid_of_the_paper(name):
     sweep = {key: str(value) for key, value in EXPERIMENTS[name]["sweep"].items()}
     sweep = {key: value for key, value in sweep.items() if key not in ("arms", "method.personalization")}
     assert sweep == {"seed": "0,1,2", **PUBLISHED["grids"][name]}

@@ -23,7 +23,6 @@ NAMES = ["stacked", "lean", pytest.param("native", marks=needs_compiler)]
 
 @cache
 def loop_result(model, recipe, dtype=torch.float64):
-    """The cohort of a case and what the loop makes of it."""
     requests = cohort(MODELS[model], RECIPES[recipe], dtype)
     return requests, made("loop", MODELS[model], dtype).train(requests)
 
@@ -46,7 +45,6 @@ def test_lean_trains_whole_batches_in_blocks_of_images(model, most, monkeypatch)
 
 
 def test_look_at_held_out_examples_leaves_training_as_it_is():
-    """The loss of all steps is as without a look, whatever mode the model had for it."""
     (request,) = cohort(MODELS["resnet_batch"], RECIPES["plain"], sizes=(23,))
     looked = replace(request, held=4, recipe=replace(request.recipe, check=1, patience=99))
     alone, found = made("loop", MODELS["resnet_batch"]).train([replace(request, rows=request.rows[:-4]), looked])

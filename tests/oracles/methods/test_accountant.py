@@ -8,7 +8,7 @@ from knot_runner.methods.around.privacy.accountant import epsilon_after, neighbo
 from tests.accounted import accounted, mechanism
 
 
-def converted(divergence, delta: float) -> float:
+def converted(divergence, delta):
     """min over orders of r + log(1 - 1/a) - log(delta a) / (a - 1) (Canonne, Kamath and Steinke 2020, Prop. 12)."""
     orders = [1 + step / 10 for step in range(1, 100)] + list(range(11, 64))
     return min(divergence(a) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders)
@@ -25,7 +25,7 @@ def test_epsilon_after_equals_gaussian_mechanism_at_full_participation(z, rounds
         assert neighbors(spec) == "add or remove"
 
 
-def subsampled(order: int, q: float, z: float) -> float:
+def subsampled(order, q, z):
     """log sum_j C(a, j) (1 - q)^(a - j) q^j exp(j (j - 1) / (2 z^2)) / (a - 1) (Mironov et al. 2019, section 3.3)."""
     terms = [
         math.comb(order, j) * (1 - q) ** (order - j) * q**j * math.exp(j * (j - 1) / (2 * z * z))
@@ -47,7 +47,6 @@ def test_epsilon_after_matches_published_poisson_sum():
 
 @accounted
 def test_epsilon_after_halves_noise_for_fixed_sampling():
-    """Replacing one client changes the sum by up to 2 C."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 

@@ -32,7 +32,7 @@ SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.1, 1e-9, 0.5)
 class OneRound:
     """FedAvg's first round of a linear model with the server's distillation after it; ``row``: what was said of it."""
 
-    def __init__(self, spec, algorithm="fedavg", members=None, round=0, hidden=(), **training) -> None:
+    def __init__(self, spec, algorithm="fedavg", members=None, round=0, hidden=(), **training):
         self.world = make_world(list(hidden)).with_training(**training)
         federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
         self.federation = federation if members is None else federation.cluster(members)
@@ -66,7 +66,6 @@ def by_hand(one, loss, rows=TRANSFER):
 
 
 def kl(q, logits):
-    """KL(q || softmax(logits)) of each row."""
     return (torch.xlogy(q, q) - q * torch.log_softmax(logits, -1)).sum(-1)
 
 
@@ -127,7 +126,6 @@ def test_feddf_sinkhorn_e_matches_knot_distillation():
 
 
 def held_by_hand(one, share=0.25):
-    """Rows of the transfer set that are trained on, and those that are held out."""
     order = torch.randperm(len(TRANSFER), generator=generator(3, "transfer valid"))
     count = int(share * len(TRANSFER))
     return TRANSFER[order[count:].sort().values], TRANSFER[order[:count].sort().values]
@@ -246,7 +244,7 @@ RKD = {"rkd": {"weight": 1.5, "distance": 1.0, "angle": 0.0}}
 class Distilled(OneRound):
     """The same of an MLP with one hidden layer, by the server's terms."""
 
-    def __init__(self, **spec) -> None:
+    def __init__(self, **spec):
         super().__init__(distill(**{"ensemble": "logits", **SGD, **spec}), hidden=[5])
 
     def logits(self, weights, rows):

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner import compose
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat
@@ -152,15 +151,6 @@ def test_texts_of_two_architectures(tmp_path):
     assert sizes == [8, 16, 8, 16, 8]
 
 
-def test_run_id_includes_method_models_in_order():
-    def ids(*words):
-        return [job.run_id for job in compose([*TINY_IMAGES, *words])]
-
-    plain = ids("method=fedmd")
-    listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")
-    assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
-
-
 def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
     plugin = tmp_path / "averages.py"
     plugin.write_text(
@@ -176,7 +166,7 @@ def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
 class Played:
     """Some rounds of a linear model; ``states``: after each, ``seen``: (requests, trained) of each."""
 
-    def __init__(self, algorithm, rounds, members=None, **changes) -> None:
+    def __init__(self, algorithm, rounds, members=None, **changes):
         self.world = make_world([])
         self.data = self.world.engine.data
         federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])

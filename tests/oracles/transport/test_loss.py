@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.distributions import Dirichlet
 
 from knot_runner.config.strict import build
@@ -35,26 +34,25 @@ NEWTON = Solver("newton", 0.001, 1e-9, 0.5)
 EXACT, ON_LINE = Solver("exact", 0.0, 1e-9, 0.5), Solver("line", 0.0, 1e-9, 0.5)
 
 
-def pairs(count: int, alpha: float = 0.5, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def pairs(count, alpha=0.5, seed=0, dtype=torch.float32):
     torch.manual_seed(seed)
     p, q = Dirichlet(torch.full((5,), alpha, dtype=dtype)).sample((2, count))
     return p, q
 
 
-def value_and_gradient(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def value_and_gradient(p, q, points, solver):
     p = p.clone().requires_grad_()
     value = transport(p, q, points, solver)
     value.sum().backward()
     return value.detach(), p.grad
 
 
-def places(name: str) -> Tensor:
-    """Five labels where the solver ``name`` can be used."""
+def places(name):
     return torch.eye(5) if name == "tree" else LINE
 
 
 @pytest.mark.parametrize("points", [LINE, PLANE], ids=["line", "plane"])
-def test_exact_solver_is_emd2(points: Tensor) -> None:
+def test_exact_solver_is_emd2(points):
     p, q = pairs(16, dtype=torch.float64)
     p[:4, 2], q[:4, 0] = 0.0, 0.0
     p, q = p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
@@ -67,7 +65,7 @@ def test_exact_solver_is_emd2(points: Tensor) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01])
-def test_agrees_with_geomloss_near_its_limit(epsilon: float) -> None:
+def test_agrees_with_geomloss_near_its_limit(epsilon):
     p, q = pairs(128, alpha=2.0, dtype=torch.float64)
     solvers = Solver("newton", epsilon, 1e-9, 0.5), Solver("geomloss", epsilon, 1e-9, 0.99)
     ours, theirs = (value_and_gradient(p, q, PLANE, solver) for solver in solvers)
@@ -77,7 +75,7 @@ def test_agrees_with_geomloss_near_its_limit(epsilon: float) -> None:
     assert torch.cosine_similarity(ours[1], centered).median() > 0.999
 
 
-def test_published_schedule_falls_short() -> None:
+def test_published_schedule_falls_short():
     """geomloss at its default scaling, as published, on the sentiment labels (docs/papers/knot.md)."""
     p, q = pairs(512)
     truth, slope = value_and_gradient(p, q, LINE, ON_LINE)
@@ -91,7 +89,7 @@ def test_published_schedule_falls_short() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01])
-def test_gradient_is_the_derivative(epsilon: float) -> None:
+def test_gradient_is_the_derivative(epsilon):
     q = pairs(4, dtype=torch.float64)[1]
     logits = torch.randn(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     solver = Solver("newton", epsilon, 1e-12, 0.5)
@@ -100,7 +98,7 @@ def test_gradient_is_the_derivative(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_broadcasts_and_sums_gradients_over_teachers(name: str) -> None:
+def test_broadcasts_and_sums_gradients_over_teachers(name):
     points = places(name)
     p, q = (rows[:, :4] / rows[:, :4].sum(1, keepdim=True) for rows in pairs(24))
     p, q, solver = p[:8, None], q.reshape(8, 3, 4), Solver(name, 0.1, 1e-9, 0.9)
@@ -113,7 +111,7 @@ def test_broadcasts_and_sums_gradients_over_teachers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_gradient_is_finite_and_centered_on_faces(name: str) -> None:
+def test_gradient_is_finite_and_centered_on_faces(name):
     p, q = torch.eye(5).repeat(5, 1), torch.eye(5).repeat_interleave(5, 0)
     _, gradient = value_and_gradient(p, q, places(name), Solver(name, 0.01, 1e-9, 0.5))
     assert gradient.isfinite().all()
@@ -121,7 +119,7 @@ def test_gradient_is_finite_and_centered_on_faces(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["newton", "tree"])
-def test_costs_and_tree_are_made_once_for_their_points(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_and_tree_are_made_once_for_their_points(name, monkeypatch):
     points, solver = places(name).clone(), Solver(name, 0.001, 1e-9, 0.5)
     first = transport(*pairs(8), points, solver)
     monkeypatch.setattr(costs, "ground_cost", None)
@@ -129,7 +127,7 @@ def test_costs_and_tree_are_made_once_for_their_points(name: str, monkeypatch: p
     assert torch.equal(transport(*pairs(8), points, solver), first)
 
 
-def test_unconverged_rows_and_planes_without_a_line_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconverged_rows_and_planes_without_a_line_raise(monkeypatch):
     monkeypatch.setattr(newton, "MAX_ITERATIONS", 2)
     monkeypatch.setattr(newton, "SMALL", 0.0)
     with pytest.raises(TransportError, match=r"\d+ of 20 transport problems did not converge.*epsilon=0.001"):
@@ -140,7 +138,7 @@ def test_unconverged_rows_and_planes_without_a_line_raise(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("row", [[-0.1, 0.5, 0.2, 0.2, 0.2], [0.0] * 5, [float("nan")] + [0.25] * 4, [1.0] * 5])
-def test_rows_that_are_no_probabilities_raise(row: list[float], name: str) -> None:
+def test_rows_that_are_no_probabilities_raise(row, name):
     p, q = pairs(3)
     q[1] = torch.tensor(row)
     with pytest.raises(TransportError, match="1 of 3 rows of q"):
@@ -149,7 +147,7 @@ def test_rows_that_are_no_probabilities_raise(row: list[float], name: str) -> No
         transport(p, q, LINE[:4], NEWTON)
 
 
-def test_value_and_gradient_isolate_nan_rows() -> None:
+def test_value_and_gradient_isolate_nan_rows():
     p, q = pairs(3)
     p[1, 2] = float("nan")
     value, gradient = value_and_gradient(p, q, LINE, NEWTON)
@@ -158,7 +156,7 @@ def test_value_and_gradient_isolate_nan_rows() -> None:
     assert gradient[[0, 2]].isfinite().all()
 
 
-def test_supports() -> None:
+def test_supports():
     one_hot, hybrid = support(LINE, "onehot"), support(LINE, "hybrid")
     assert support(LINE, "semantic") is LINE
     off = ~torch.eye(5, dtype=torch.bool)
@@ -170,7 +168,7 @@ def test_supports() -> None:
 @pytest.mark.parametrize("change", [
     {"epsilon": 1e-5}, {"name": "geomloss", "epsilon": 0.0}, {"tolerance": 0.0}, {"scaling": 1.0}, {"name": "sinkhorn"},
 ])  # fmt: skip
-def test_settings_name_the_key(change: dict) -> None:
+def test_settings_name_the_key(change):
     values = {"name": "newton", "epsilon": 0.001, "tolerance": 1e-6, "scaling": 0.5}
     assert build(Solver, values | {"name": "exact", "epsilon": 0}, "method.solver").epsilon == 0
     with refuses():
@@ -178,7 +176,7 @@ def test_settings_name_the_key(change: dict) -> None:
 
 
 @pytest.mark.parametrize("module", [loss, costs])
-def test_examples_in_the_docstrings(module: object) -> None:
+def test_examples_in_the_docstrings(module):
     results = doctest.testmod(module, extraglobs={"torch": torch, "Solver": Solver})
     assert results.attempted > 0 == results.failed
 
@@ -188,7 +186,7 @@ EPSILONS = st.sampled_from([16.0, 1.0, 0.1, 0.01, 0.001, 0.0001])
 
 
 @st.composite
-def problems(draw: st.DrawFn, dimensions: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+def problems(draw, dimensions=3):
     """p, q [n] with zeros and tiny masses, distinct points [n, d] on a grid."""
     n = draw(st.integers(2, 6))
     rows = [draw(st.lists(MASSES, min_size=n, max_size=n).filter(lambda row: sum(row) > 1e-3)) for _ in "pq"]
@@ -199,13 +197,13 @@ def problems(draw: st.DrawFn, dimensions: int = 3) -> tuple[Tensor, Tensor, Tens
     return p / p.sum(), q / q.sum(), torch.tensor(points, dtype=torch.float64)
 
 
-def newton_at(epsilon: float) -> Solver:
+def newton_at(epsilon):
     return Solver("newton", epsilon, 1e-9, 0.5)
 
 
 @settings(deadline=None, max_examples=80, derandomize=True)
 @given(problems(), EPSILONS)
-def test_transport_gradient_is_centered_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
+def test_transport_gradient_is_centered_subgradient(problem, epsilon):
     p, q, points = problem
     value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
     assert gradient.isfinite().all() and abs(float(gradient.sum())) < 1e-9
@@ -217,7 +215,7 @@ def test_transport_gradient_is_centered_subgradient(problem: tuple[Tensor, Tenso
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(problems(dimensions=1))
-def test_line_solver_equals_the_linear_programme(problem: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_line_solver_equals_the_linear_programme(problem):
     p, q, points = problem
     closed, gradient = value_and_gradient(p, q, points, Solver("line", 0.0, 1e-9, 0.5))
     assert abs(float(closed - transport(p, q, points, EXACT))) < 1e-9

@@ -1,7 +1,5 @@
 """Examples of each class per party: counted by hand, and what is said of parties that can hardly learn."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,18 +8,18 @@ from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.load import load_task
 
 
-def counts(called: str = "clients", same_classes: bool = True, **trained: list[int]) -> Counts:
+def counts(called="clients", same_classes=True, **trained):
     """Parties by their training examples: of each class, then unlabeled."""
     parties = {name: {"train": np.array(row), "test": np.array([1] * len(row))} for name, row in trained.items()}
     return Counts(called, ["ape", "bee", "cow"], parties, same_classes)
 
 
-def images(labels: list[int], test: list[int]) -> ImageTask:
+def images(labels, test):
     train, held = (Images(np.zeros((len(y), 1, 2, 2), np.uint8), np.array(y, np.int64)) for y in (labels, test))
     return ImageTask("x", ["ape", "bee", "cow"], None, train, held, [0.0], [1.0], "local")
 
 
-def test_counts_of_images_by_hand() -> None:
+def test_counts_of_images_by_hand():
     task = images([0, 0, 1, 2, 2, 2], [1, 2])
     rows = [np.array([0, 1]), np.array([2, 3, 4, 5])]
     made = of_images(task, Partition(["a", "b"], rows, [np.array([1]), np.array([0, 1])]))
@@ -32,7 +30,7 @@ def test_counts_of_images_by_hand() -> None:
     assert of_all_images(task).record()["parties"] == {"all images": {"train": [2, 1, 3], "test": [0, 1, 1]}}
 
 
-def test_counts_of_texts_by_hand(folder: Path, task_dict, make) -> None:
+def test_counts_of_texts_by_hand(folder, task_dict, make):
     made = of_parties(load_task(make(task_dict), folder))
     assert made.record()["parties"]["A"] == {"train": [6, 6], "valid": [2, 2], "test": [2, 2]}
     assert made.record()["unlabeled"] == {"T": {"train": 12, "valid": 4}}
@@ -51,11 +49,11 @@ def test_counts_of_texts_by_hand(folder: Path, task_dict, make) -> None:
     ({"a": [1, 1, 1, 0]}, True, None), ({"a": [0, 0, 0, 9]}, True, None), ({"a": [1, 1, 0, 0]}, False, None),
     ({"a": [2, 0, 0, 0]}, False, "warning: a has training examples of one class only (2 of class ape)"),
 ])  # fmt: skip
-def test_counts_warn_of_small_or_one_class_parties(trained, same_classes: bool, wanted: str | None) -> None:
+def test_counts_warn_of_small_or_one_class_parties(trained, same_classes, wanted):
     assert counts(same_classes=same_classes, **trained).warnings() == ([wanted] if wanted else [])
 
 
-def test_counts_of_many_parties_are_one_line(monkeypatch) -> None:
+def test_counts_of_many_parties_are_one_line(monkeypatch):
     made = counts(**{f"c{i}": [i, 1, 0, 0] for i in range(13)})
     assert made.lines()[0] == "13 clients, train: 1 to 13 examples each (median 7) of 1 to 2 classes"
     monkeypatch.setattr("knot_runner.data.counts.MAX_RECORDED", 12)
@@ -64,7 +62,7 @@ def test_counts_of_many_parties_are_one_line(monkeypatch) -> None:
     assert len(made.record()["parties"]) == 13
 
 
-def test_load_task_records_rows_of_each_file(folder: Path, task_dict, make) -> None:
+def test_load_task_records_rows_of_each_file(folder, task_dict, make):
     task_dict["datasets"]["A"]["local"]["files"]["pool"][0]["where"] = {"label": "good"}
     task_dict["datasets"]["A"]["drop"], task_dict["datasets"]["A"]["labels"] = ["bad"], {"good": "good"}
     assert load_task(make(task_dict), folder).rows == {"a.csv": 20, "g.csv": 20, "t.csv": 20}

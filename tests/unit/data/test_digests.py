@@ -8,11 +8,11 @@ import numpy as np
 from knot_runner.data.tasks import Dataset, Examples, Images, ImageTask, PartyTask
 
 
-def sha(*parts: bytes) -> str:
+def sha(*parts):
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def long(*numbers: int) -> bytes:
+def long(*numbers):
     """Numbers of eight bytes, the lowest first."""
     return struct.pack(f"<{len(numbers)}q", *numbers)
 
@@ -22,21 +22,21 @@ PAIRS = Examples(["ab", "c"], ["", "def"], np.array([0, 1]))
 PIXELS = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)
 
 
-def test_examples_digest_hashes_lengths_texts_and_labels() -> None:
+def test_examples_digest_hashes_lengths_texts_and_labels():
     texts = (long(2), b"ab", long(2), "ü".encode())
     assert TEXTS.digest == sha(b"single", *texts, long(2, -1))
     texts = (long(2), b"ab", long(1), b"c", long(0), long(3), b"def")
     assert PAIRS.digest == sha(b"pairs", *texts, long(0, 1))
 
 
-def test_images_by_type_shape_and_values() -> None:
+def test_images_by_type_shape_and_values():
     head = b"uint8 (2, 1, 2, 2)"
     images = Images(PIXELS, np.array([1, 0]), files=np.array([3, 4]))
     assert images.digest == sha(head, PIXELS.tobytes(), long(1, 0), b"-", long(3, 4))
     assert Images(PIXELS, np.array([1, 0]), users=np.array([3, 4])).digest != images.digest
 
 
-def test_tasks_by_their_parts() -> None:
+def test_tasks_by_their_parts():
     parties = {
         "A": Dataset("A", "local", {"train": TEXTS, "test": PAIRS}),
         "T": Dataset("T", "transfer", {"train": PAIRS}),

@@ -4,12 +4,10 @@ import hashlib
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
 
-from knot_runner.config.settings import TaskSettings
 from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
 from knot_runner.testing.data import opened_files, recorded_files
@@ -17,17 +15,17 @@ from tests.golden.messages import refuses
 from tests.unit.data.text_tasks import write_jsonl
 
 
-def pool(*paths: str) -> dict[str, list[dict[str, str]]]:
+def pool(*paths):
     return {"pool": [{"path": path} for path in paths]}
 
 
-def with_files(task_dict, name: str, like: str, **files) -> None:
+def with_files(task_dict, name, like, **files):
     """Give the data set ``name`` the settings of ``like`` and ``files``."""
     own = task_dict["datasets"][like]
     task_dict["datasets"][name] = {**own, "local": {**own["local"], "files": files}}
 
 
-def test_load_task_splits_by_roles(folder: Path, task_dict, make) -> None:
+def test_load_task_splits_by_roles(folder, task_dict, make):
     task = load_task(make(task_dict), folder)
     assert {name: {key: len(part) for key, part in data.splits.items()} for name, data in task.datasets.items()} == {
         "A": {"train": 12, "valid": 4, "test": 4},
@@ -40,7 +38,7 @@ def test_load_task_splits_by_roles(folder: Path, task_dict, make) -> None:
     assert task.datasets["A"].splits["train"].pairs is None
 
 
-def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_dict, make) -> None:
+def test_load_task_applies_official_splits_chunks_and_limits(folder, task_dict, make):
     with_files(task_dict, "A", "A", train=[{"path": "a.csv"}, {"path": "g.csv"}], test=[{"path": "t.csv"}])
     task_dict["datasets"]["A"]["chunk"] = [1, 2]
     task_dict["split"] = {"valid": 0.2, "test": 0.0, "seed": 1}
@@ -57,7 +55,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
 
 
-def test_load_task_reads_pairs(folder: Path, task_dict, make) -> None:
+def test_load_task_reads_pairs(folder, task_dict, make):
     rows = [{"p": f"premise {i}", "h": f"hypothesis {i}", "y": "bad" if i % 2 else "good"} for i in range(20)]
     write_jsonl(folder / "pairs.jsonl", rows)
     for data in task_dict["datasets"].values():
@@ -71,7 +69,7 @@ def test_load_task_reads_pairs(folder: Path, task_dict, make) -> None:
         load_task(make(task_dict), folder)
 
 
-def test_load_task_needs_no_transfer_labels(folder: Path, task_dict, make) -> None:
+def test_load_task_needs_no_transfer_labels(folder, task_dict, make):
     (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
     task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}
     assert len(load_task(make(task_dict), folder).datasets["T"].splits["train"]) == 12
@@ -84,7 +82,7 @@ def test_load_task_needs_no_transfer_labels(folder: Path, task_dict, make) -> No
     "no folder", "nowhere", "context", "label column", "emotion file", "half a set", "half a set, named", "split",
     "global", "transfer",
 ])  # fmt: skip
-def test_load_task_refuses(folder: Path, task_dict, make, case: str) -> None:
+def test_load_task_refuses(folder, task_dict, make, case):
     own, root = task_dict["datasets"]["A"]["local"], folder
     if case in ("no folder", "nowhere"):
         root = None if case == "no folder" else folder / "nowhere"
@@ -109,12 +107,12 @@ def test_load_task_refuses(folder: Path, task_dict, make, case: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [["Aa"], ["G"], ["T"], "ask"])
-def test_missing_takes_names_of_local_data_sets(task_dict, make, missing) -> None:
+def test_missing_takes_names_of_local_data_sets(task_dict, make, missing):
     with refuses():
         make(task_dict | {"missing": missing})
 
 
-def test_load_task_omits_missing_local_set(folder: Path, task_dict, make) -> None:
+def test_load_task_omits_missing_local_set(folder, task_dict, make):
     (folder / "a.csv").unlink()
     for missing in ("error", ["A"]):
         with refuses():
@@ -125,7 +123,7 @@ def test_load_task_omits_missing_local_set(folder: Path, task_dict, make) -> Non
     assert task.notes == ["A: left out, missing files: a.csv"]
 
 
-def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> None:
+def test_load_task_skips_only_optional_sets(folder, task_dict, make):
     """A misspelt path of one's own data set is an error, whatever else may be missing."""
     task_dict |= {"missing": "skip", "optional": ["B"]}
     with_files(task_dict, "B", "A", **pool("b.csv"))
@@ -136,7 +134,7 @@ def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> No
         load_task(make(task_dict), folder)
 
 
-def test_load_task_records_permitted_missing_files(folder: Path, task_dict, make) -> None:
+def test_load_task_records_permitted_missing_files(folder, task_dict, make):
     whole = load_task(make(task_dict), folder)
     with_files(task_dict, "A", "A", **pool("a.csv", "more.csv"))
     with_files(task_dict, "T", "T", **pool("rounds/1.csv", "t.csv"))
@@ -154,7 +152,7 @@ def test_load_task_records_permitted_missing_files(folder: Path, task_dict, make
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
-def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) -> None:
+def test_load_task_omits_set_missing_all_files(folder, task_dict, make):
     with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
     assert "B" not in task.datasets and task.notes == ["B: left out, missing files: b.csv, c.csv"]
@@ -162,7 +160,7 @@ def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) ->
     assert recorded_files(task.files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
 
 
-def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
+def test_load_task_compares_checksums(folder, task_dict, make):
     before = load_task(make(task_dict), folder).digest
     lines = [f"{hashlib.sha256((folder / f'{n}.csv').read_bytes()).hexdigest().upper()}  ./{n}.csv\n" for n in "ag"]
     (folder / "SHA256SUMS").write_text("".join(lines))
@@ -180,7 +178,7 @@ def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
         load_task(make(task_dict), folder)
 
 
-def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> None:
+def test_load_task_takes_another_delimiter(folder, task_dict, make):
     before = load_task(make(task_dict), folder)
     file = folder / "a.csv"
     file.write_text(file.read_text().replace(",", ";"))
@@ -196,7 +194,7 @@ def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> Non
 
 
 @pytest.fixture
-def all_formats(folder: Path, task_dict, make) -> TaskSettings:
+def all_formats(folder, task_dict, make):
     """A dailydialog, a jsonl and a csv data set, the files below ``folder``."""
     (folder / "dialogues_x.txt").write_text("a __eou__ b __eou__\n" * 10)
     (folder / "dialogues_emotion_x.txt").write_text("1 2\n" * 10)
@@ -209,7 +207,7 @@ def all_formats(folder: Path, task_dict, make) -> TaskSettings:
     return make(task_dict)
 
 
-def test_load_task_records_what_it_opened_of_any_folder(folder: Path, all_formats, monkeypatch) -> None:
+def test_load_task_records_what_it_opened_of_any_folder(folder, all_formats, monkeypatch):
     monkeypatch.chdir(folder.parent)
     time.sleep(2 * fingerprints.TICK / 1e9)  # files younger than that have no stamps on record
     relative = load_task(all_formats, Path(folder.name))
@@ -225,9 +223,9 @@ def test_load_task_records_what_it_opened_of_any_folder(folder: Path, all_format
     assert (relative.files, relative.digest, relative.notes) == (task.files, task.digest, task.notes)
 
 
-def test_load_task_hashes_shared_file_once(folder: Path, task_dict, make, monkeypatch) -> None:
+def test_load_task_hashes_shared_file_once(folder, task_dict, make, monkeypatch):
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
-    hashed: list[str] = []
+    hashed = []
     monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)
     files = load_task(make(task_dict), folder).files
     assert hashed == [one.path for one in files] == [one.sha256 for one in files] == ["a.csv", "g.csv", "t.csv"]
@@ -238,7 +236,7 @@ ROWS = {"text": TEXTS, "star": [1.0, 5.0] * 10, "kind": ["x", "x", "y", "y"] * 5
 
 
 @pytest.fixture
-def hub_task(task_dict) -> dict[str, Any]:
+def hub_task(task_dict):
     task_dict["source"] = "hub"
     for data in task_dict["datasets"].values():
         data["labels"] = {"1": "bad", "5": "good"}
@@ -248,10 +246,10 @@ def hub_task(task_dict) -> dict[str, Any]:
 
 
 @pytest.fixture
-def calls(monkeypatch) -> list[tuple]:
-    made: list[tuple] = []
+def calls(monkeypatch):
+    made = []
 
-    def load_dataset(identity: str, config: str | None, *, revision: str, split: str) -> datasets.Dataset:
+    def load_dataset(identity, config, *, revision, split):
         made.append((identity, config, revision, split))
         return datasets.Dataset.from_dict(ROWS)
 
@@ -259,7 +257,7 @@ def calls(monkeypatch) -> list[tuple]:
     return made
 
 
-def test_hub_texts_are_of_their_revision(hub_task, make, calls) -> None:
+def test_hub_texts_are_of_their_revision(hub_task, make, calls):
     hub_task["datasets"]["A"]["hub"] |= {"config": "c", "splits": {"train": ["train", "extra"], "test": ["test"]}}
     task = load_task(make(hub_task), None)
     assert calls[:3] == [("some/stars", "c", "abc", s) for s in ("train", "extra", "test")]
@@ -271,7 +269,7 @@ def test_hub_texts_are_of_their_revision(hub_task, make, calls) -> None:
     assert sum(len(part) for part in load_task(make(hub_task), None).datasets["G"].splits.values()) == 10
 
 
-def test_hub_texts_have_class_numbers(hub_task, make, monkeypatch) -> None:
+def test_hub_texts_have_class_numbers(hub_task, make, monkeypatch):
     features = datasets.Features({"text": datasets.Value("string"), "star": datasets.ClassLabel(names=["n", "p"])})
     rows = {"text": [f"row {i}" for i in range(30)], "star": [0, 1, -1] * 10}
     made = datasets.Dataset.from_dict(rows, features=features)
@@ -284,7 +282,7 @@ def test_hub_texts_have_class_numbers(hub_task, make, monkeypatch) -> None:
         load_task(make(hub_task), None)
 
 
-def test_hub_texts_require_source_and_columns(hub_task, make, calls) -> None:
+def test_hub_texts_require_source_and_columns(hub_task, make, calls):
     hub_task["datasets"]["A"]["hub"]["columns"]["label"] = "unred"
     with refuses():
         load_task(make(hub_task), None)
@@ -294,8 +292,8 @@ def test_hub_texts_require_source_and_columns(hub_task, make, calls) -> None:
 
 
 @pytest.mark.parametrize("problem", [ConnectionError("no\nnetwork"), datasets.exceptions.DatasetNotFoundError("x")])
-def test_hub_error_is_one_line(hub_task, make, monkeypatch, problem: Exception) -> None:
-    def fail(*_, **__) -> None:
+def test_hub_error_is_one_line(hub_task, make, monkeypatch, problem):
+    def fail(*_, **__):
         raise problem
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
@@ -303,7 +301,7 @@ def test_hub_error_is_one_line(hub_task, make, monkeypatch, problem: Exception) 
         load_task(make(hub_task), None)
 
 
-def test_hub_branch_is_reported_once_per_data_set(hub_task, make, calls) -> None:
+def test_hub_branch_is_reported_once_per_data_set(hub_task, make, calls):
     for data in hub_task["datasets"].values():
         data["hub"] |= {"revision": "main", "splits": {"pool": ["train", "extra"]}}
     notes = [note for note in load_task(make(hub_task), None).notes if "branch" in note]

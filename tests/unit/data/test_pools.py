@@ -1,7 +1,6 @@
 """A task's texts as one pool of labeled examples."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pandas
@@ -112,7 +111,7 @@ def test_pool_refuses_clients_that_no_column_names(kind):
 
 LONG = "an address of a dialogue that says nothing of it in its first eighty characters, but: "
 #: case -> values of the columns "one" and "two" per row, and the columns of the id
-IDENTITIES: dict[str, tuple[list[tuple[Any, Any]], Any]] = {
+IDENTITIES = {
     "differ after 80 characters": ([(f"{LONG}{k}", 0) for k in "aabcad"], "one"),
     "versions": ([(value, 0) for value in ("gpt-4.0", "gpt-4", "v1.0", "v1", "1.2.0", "1.2", "gpt-4")], "one"),
     "integers and floats": ([(value, 0) for value in (1, 1.0, 2, 2.0, 2.5, 10**16, 1e16, -3.0, -3)], "one"),
@@ -126,11 +125,11 @@ IDENTITIES: dict[str, tuple[list[tuple[Any, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("blank", ["", "  ", None, float("nan")])
-def test_blank_cell_is_no_identity(blank: Any) -> None:
+def test_blank_cell_is_no_identity(blank):
     assert identity(blank) is None and identity(" Ann ") == "Ann" and identity(0) == "0"
 
 
-def load(task_dict, make, folder, rows: list[tuple[Any, Any]], columns: dict[str, Any], **changes: Any):
+def load(task_dict, make, folder, rows, columns, **changes):
     """The task whose data set A has ``rows`` (columns one and two) as train, in order, and as test."""
     records = [
         {"text": f"text {i}", "label": ("good", "bad")[i % 2], "one": one, "two": two}
@@ -146,14 +145,14 @@ def load(task_dict, make, folder, rows: list[tuple[Any, Any]], columns: dict[str
     return load_task(make(task_dict | {"context": 9 if "dialogue" in columns else 0}), folder)
 
 
-def groups(rows: list[tuple[Any, Any]], column: str | list[str]) -> list[int]:
+def groups(rows, column):
     """Each row's group, numbered by its first row; -1 for a row that lacks a value."""
     frame = pandas.DataFrame(rows, columns=["one", "two"], dtype=object)
     return frame.groupby(column, sort=False).ngroup().fillna(-1).astype(int).tolist()
 
 
 @pytest.mark.parametrize("case", IDENTITIES)
-def test_speaker_is_the_whole_value(task_dict, make, folder, case: str) -> None:
+def test_speaker_is_the_whole_value(task_dict, make, folder, case):
     rows, column = IDENTITIES[case]
     pool = pool_texts(load(task_dict, make, folder, rows, {"clients": {"speaker": column}}), "speaker")
     assert pool.train.users[: len(rows)].tolist() == groups(rows, column)
@@ -161,7 +160,7 @@ def test_speaker_is_the_whole_value(task_dict, make, folder, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", IDENTITIES)
-def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, folder, case: str) -> None:
+def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, folder, case):
     rows, column = IDENTITIES[case]
     rows = [row for _, row in sorted(zip(groups(rows, column), rows, strict=True), key=lambda pair: pair[0])]
     task = load(task_dict, make, folder, rows, {"dialogue": column})
@@ -190,7 +189,7 @@ def test_restarting_dialogue_numbers_are_told_apart(task_dict, make, folder, col
     ("gpt-4", [1]), ("gpt-4.0", [0]), (LONG + "a", [2]), ([LONG + "a", LONG + "b"], [2, 3]), (7, [4, 5, 6]),
     ("7", [4, 5, 6]), (7.0, [4, 5, 6]), (None, [7]), ("None", [8]),
 ])  # fmt: skip
-def test_filter_compares_the_whole_value(task_dict, make, folder, value, kept: list[int]) -> None:
+def test_filter_compares_the_whole_value(task_dict, make, folder, value, kept):
     values = ["gpt-4.0", "gpt-4", LONG + "a", LONG + "b", 7, 7.0, "7.0", None, "None"]
     task = load(task_dict, make, folder, [(one, 0) for one in values], {}, where={"one": value})
     assert [text.split()[-1] for text in task.datasets["A"].splits["train"].texts] == [str(i) for i in kept]
@@ -199,6 +198,6 @@ def test_filter_compares_the_whole_value(task_dict, make, folder, value, kept: l
 @pytest.mark.parametrize("columns", [
     {"dialogue": []}, {"dialogue": ["one", "tow"]}, {"clients": {"speaker": []}}, {"dialogue": 3},
 ])  # fmt: skip
-def test_columns_of_an_id_are_checked(task_dict, make, folder, columns) -> None:
+def test_columns_of_an_id_are_checked(task_dict, make, folder, columns):
     with refuses():
         load(task_dict, make, folder, [("a", 0)], columns)

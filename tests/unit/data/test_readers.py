@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +16,12 @@ from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 
-def put(path: Path, content: bytes) -> Path:
+def put(path, content):
     path.write_bytes(content)
     return path
 
 
-def test_read_csv_handles_quotes_line_ends_and_bom(tmp_path: Path) -> None:
+def test_read_csv_handles_quotes_line_ends_and_bom(tmp_path):
     content = '\ufefftext,label\r\n"one, ""two""\r\nthree",good\r\nplain,bad\r\n'.encode()
     rows = list(read_csv(put(tmp_path / "x.csv", content)))
     assert rows == [(3, {"text": 'one, "two"\r\nthree', "label": "good"}), (4, {"text": "plain", "label": "bad"})]
@@ -32,23 +31,23 @@ def test_read_csv_handles_quotes_line_ends_and_bom(tmp_path: Path) -> None:
     (b'text;label\n"one; two, three";good\n', ";", {"text": "one; two, three", "label": "good"}),
     (b"a;b,text|x\n1,2\n", ",", {"a;b": "1", "text|x": "2"}),
 ])  # fmt: skip
-def test_read_csv_splits_at_its_delimiter_alone(tmp_path: Path, content: bytes, delimiter: str, row) -> None:
+def test_read_csv_splits_at_its_delimiter_alone(tmp_path, content, delimiter, row):
     assert list(read_csv(put(tmp_path / "x.csv", content), delimiter)) == [(2, row)]
 
 
-def test_read_csv_reads_long_texts(tmp_path: Path) -> None:
+def test_read_csv_reads_long_texts(tmp_path):
     text = "long " * 40_000  # 200,000 characters; Python's own limit is 131,072
     (row,) = read_csv(put(tmp_path / "x.csv", f"text,label\n{text},good\n".encode()))
     assert row[1]["text"] == text
 
 
-def test_read_csv_refuses_an_endless_field(tmp_path: Path) -> None:
+def test_read_csv_refuses_an_endless_field(tmp_path):
     path = put(tmp_path / "x.csv", b'text,label\n"' + (b"x" * (1 << 20) + b"\n") * 17 + b'",good\n')
     with refuses():
         list(read_csv(path))
 
 
-def test_read_jsonl_detects_gzip_by_first_bytes(tmp_path: Path) -> None:
+def test_read_jsonl_detects_gzip_by_first_bytes(tmp_path):
     content = b'{"text": "a"}\r\n\n{"text": "b"}'
     expected = [(1, {"text": "a"}), (3, {"text": "b"})]
     assert list(read_jsonl(put(tmp_path / "plain.json.gz", content))) == expected
@@ -61,7 +60,7 @@ def test_read_jsonl_detects_gzip_by_first_bytes(tmp_path: Path) -> None:
     b"text;label\na, b;c\n", b"text\tlabel\na\tc\n", gzip.compress(b"text,label\n" + b"a,b\n" * 50, mtime=0)[:-9],
     "text,label\n".encode("utf-16"),
 ])  # fmt: skip
-def test_read_csv_refuses_broken_files(tmp_path: Path, content: bytes) -> None:
+def test_read_csv_refuses_broken_files(tmp_path, content):
     with refuses():
         list(read_csv(put(tmp_path / "x.csv", content)))
 
@@ -69,19 +68,19 @@ def test_read_csv_refuses_broken_files(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [
     b'{"a": 1}\n{"a": ', b'{"a": 1}\n[1]\n', b"[" * 100_000 + b"\n", b'{"a": ' + b"9" * 5000 + b"}\n", b"",
 ])  # fmt: skip
-def test_read_jsonl_refuses_broken_files(tmp_path: Path, content: bytes) -> None:
+def test_read_jsonl_refuses_broken_files(tmp_path, content):
     with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", content)))
 
 
-def test_read_jsonl_refuses_an_endless_line(tmp_path: Path, monkeypatch) -> None:
+def test_read_jsonl_refuses_an_endless_line(tmp_path, monkeypatch):
     monkeypatch.setattr("knot_runner.data.readers.LONGEST_LINE", 100)
     with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
 
 
 @given(st.data())
-def test_readers_never_read_half_a_row(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+def test_readers_never_read_half_a_row(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
     texts = data.draw(st.lists(st.text('ab,"\n é', min_size=1, max_size=12), min_size=2, max_size=6))
     csv = b"label,text\r\n" + b"".join(b'x,"%s"\r\n' % text.replace('"', '""').encode() for text in texts)
@@ -98,12 +97,12 @@ def test_readers_never_read_half_a_row(tmp_path_factory: pytest.TempPathFactory,
         assert read == whole[: len(read)]  # cut between two rows: fewer rows, but never half a row
 
 
-def dialogues(folder: Path, texts: str, emotions: str) -> Path:
+def dialogues(folder, texts, emotions):
     (folder / "dialogues_emotion_train.txt").write_text(emotions, encoding="utf-8")
     return put(folder / "dialogues_train.txt", texts.encode())
 
 
-def test_read_dailydialog_joins_its_two_files(tmp_path: Path) -> None:
+def test_read_dailydialog_joins_its_two_files(tmp_path):
     path = dialogues(tmp_path, "Hi . __eou__ Oh ! __eou__\nBye __eou__ \n", "0 6 \n4\n")
     assert [(line, row["text"].strip(), row["label"], row["dialogue"]) for line, row in read_dailydialog(path)] == [
         (1, "Hi .", "0", "1"),
@@ -116,7 +115,7 @@ def test_read_dailydialog_joins_its_two_files(tmp_path: Path) -> None:
     ("a __eou__ b __eou__\n", "0\n"), ("a __eou__\n", "0 1\n"), ("a __eou__ b\n", "0 0\n"),
     ("a __eou__\nb __eou__\n", "0\n"), ("a __eou__\n", "0\n0\n"),
 ])  # fmt: skip
-def test_read_dailydialog_refuses_mismatched_files(tmp_path: Path, texts: str, emotions: str) -> None:
+def test_read_dailydialog_refuses_mismatched_files(tmp_path, texts, emotions):
     with refuses():
         list(read_dailydialog(dialogues(tmp_path, texts, emotions)))
 
@@ -125,22 +124,22 @@ LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
 TALK = TextColumns(text="said", label="mood", dialogue="id")
 
 
-def records(*rows: tuple) -> list[tuple[int, dict]]:
+def records(*rows):
     return [(i, {"said": said, "mood": mood, "id": talk}) for i, (said, mood, talk) in enumerate(rows, 2)]
 
 
-def data(**changes) -> DatasetSettings:
+def data(**changes):
     return DatasetSettings(**{"role": "local", "labels": {"g": "glad", "s": "sad", "c": "calm"}} | changes)
 
 
 @pytest.mark.parametrize(("raw", "label"), [
     (5.0, "5"), ("5.0", "5"), (5, "5"), (" joy ", "joy"), (None, "None"), (-1, "-1"), ("v1.0x", "v1.0x"), (4.5, "4.5"),
 ])  # fmt: skip
-def test_raw_label_normalizes_numbers_and_spaces(raw, label: str) -> None:
+def test_raw_label_normalizes_numbers_and_spaces(raw, label):
     assert raw_label(raw) == label
 
 
-def test_contexts_by_hand() -> None:
+def test_contexts_by_hand():
     rows = records(("a", "s", 0), ("b", "x", 0), ("c", "g", 0), ("d", "c", 0), ("e", "s", 1), ("f", "s", 0))
     table = read_table("talk.csv", rows, TALK, {})
     contexts = ["a", "b [SEP] a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e"]
@@ -154,7 +153,7 @@ def test_contexts_by_hand() -> None:
     assert set(to_examples([plain], "T", data(role="transfer"), LABELS, context=0).labels) == {-1}
 
 
-def test_to_examples_takes_clients_from_columns() -> None:
+def test_to_examples_takes_clients_from_columns():
     columns = TextColumns(text="said", label="mood", dialogue="id", clients={"speaker": "who", "place": "where"})
     rows = records(("a", "s", 0), ("b", "x", 0), ("c", "g", 1), ("d", "g", 1))
     for (_, row), who in zip(rows, (" Ann ", "", None, 7.0), strict=True):
@@ -170,17 +169,17 @@ def test_to_examples_takes_clients_from_columns() -> None:
     assert part.clients["speaker"] == ["7", "Ann"] and part.texts == ["d", "a"]
 
 
-def test_columns_refuse_a_known_name_for_clients() -> None:
+def test_columns_refuse_a_known_name_for_clients():
     with refuses():
         build(TextColumns, {"text": "said", "clients": {"dialogue": "id"}}, "task.datasets.A.local.columns")
 
 
-def test_to_examples_restarts_dialogues_in_every_file() -> None:
+def test_to_examples_restarts_dialogues_in_every_file():
     first, second = (read_table(name, records((name, "s", 0)), TALK, {}) for name in ("one", "two"))
     assert to_examples([first, second], "A", data(), LABELS, context=3).texts == ["one", "two"]
 
 
-def test_read_table_counts_rows_without_text() -> None:
+def test_read_table_counts_rows_without_text():
     rows = records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0))
     table = read_table("x.csv", rows, TALK, {})
     assert [row.text for row in table.rows] == ["a"]
@@ -188,7 +187,7 @@ def test_read_table_counts_rows_without_text() -> None:
     assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
 
 
-def test_read_table_checks_the_number_of_rows() -> None:
+def test_read_table_checks_the_number_of_rows():
     rows = records(("a", "s", 0), ("", "s", 0))
     assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
     for wrong in (1, 3):
@@ -196,7 +195,7 @@ def test_read_table_checks_the_number_of_rows() -> None:
             read_table("x.csv", rows, TALK, {}, expected=wrong)
 
 
-def test_read_table_filters_rows() -> None:
+def test_read_table_filters_rows():
     rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
@@ -210,13 +209,13 @@ def test_read_table_filters_rows() -> None:
     (records(("a", "s", 0)), TextColumns(text="said", label="lable")), ([], TALK), (records(("", "s", 0)), TALK),
     (records((["a"], "s", 0)), TALK),
 ])  # fmt: skip
-def test_read_table_refuses(rows, columns: TextColumns) -> None:
+def test_read_table_refuses(rows, columns):
     with refuses():
         read_table("x", rows, columns, {})
 
 
 @pytest.mark.parametrize("label", ["C", "-1", None, "nan", "gl"])
-def test_to_examples_refuses_unknown_labels(label) -> None:
+def test_to_examples_refuses_unknown_labels(label):
     table = read_table("x.csv", records(("a", "s", 0), ("b", label, 0)), TALK, {})
     with refuses():
         to_examples([table], "A", data(), LABELS, context=0)
@@ -224,12 +223,12 @@ def test_to_examples_refuses_unknown_labels(label) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"labels": {"h": "gladd"}}, {"drop": ["s"]}])
-def test_check_raw_labels_refuses(changes) -> None:
+def test_check_raw_labels_refuses(changes):
     with refuses():
         check_raw_labels("A", data(**changes), LABELS)
 
 
-def test_read_table_replaces_lone_surrogates() -> None:
+def test_read_table_replaces_lone_surrogates():
     table = read_table("x", records(("a\ud800", "s", 0)), TALK, {})
     assert to_examples([table], "A", data(), LABELS, 0).digest  # would raise if the text could not be encoded
     assert table.rows[0].text == "a?"

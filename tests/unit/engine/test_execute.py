@@ -74,7 +74,6 @@ def marked(party, **settings):
 
 
 def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
-    """The second of three trainings is held by somebody else until the other two are made."""
     requests = [training(party) for party in "ABC"]
     stores = [fill(tmp_path / name) for name in ("workers", "alone")]
     with Executor(stores[1], ONE, None, [], nothing) as executor:

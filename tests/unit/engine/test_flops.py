@@ -11,7 +11,7 @@ from knot_runner.engine.flops import example_flops
 from knot_runner.models.network import Network
 
 
-def network(*words: str, inputs=None, classes: int = 10) -> Network:
+def network(*words, inputs=None, classes=10):
     (job,) = compose(list(words))
     settings = job.settings
     return Network(settings.model, inputs or tuple(settings.task.shape), classes)
@@ -54,7 +54,7 @@ class Halves(nn.Module):
         return self.out(x.mean((2, 3)).repeat(1, 10) / 2)
 
 
-def own(name: str) -> CustomSettings:
+def own(name):
     return CustomSettings(kind="custom", name=name, target=f"{__name__}:{name}", head="out", options={})
 
 

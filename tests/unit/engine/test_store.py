@@ -84,7 +84,7 @@ TYPES = [torch.int64, torch.float64, torch.float32, torch.int32, torch.bfloat16,
 SHAPES = [(), (0, 3), (1,), (2, 3), (5,)]
 
 
-def of(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def of(dtype, shape):
     return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
 
 

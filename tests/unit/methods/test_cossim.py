@@ -63,7 +63,7 @@ def test_cossim_rounds_by_hand(form):
     """Train, then aggregate and train, twice; every model of every point."""
     federation, engine = after_rounds(starts=2)
     config = spec(form=form, cutoff=0.8)
-    _, measured, rows = run_kind(KIND, config, federation, engine)
+    state, measured, rows = run_kind(KIND, config, federation, engine)
     matrix = weights_by_hand(by_hand(federation), form, 0.8)
     assert 0 < (matrix == 0).sum() < 20  # the cut-off leaves some out
     models = [federation.start(client).weights for client in range(5)]
@@ -81,17 +81,10 @@ def test_cossim_rounds_by_hand(form):
         for client in range(5):
             assert torch.allclose(measured[2 * round][client].weights, models[client], atol=1e-12)
     assert len(rows) == 3 and all(row["train_loss"] > 0 for row in rows)
-
-
-def test_cossim_records_its_similarities():
-    federation, engine = after_rounds()
-    config = spec(cutoff=0.8)
-    state, _, _ = run_kind(KIND, config, federation, engine)
-    arrays, found = KIND.finish(config, federation, state, None)
-    matrix = weights_by_hand(by_hand(federation), "weighted", 0.8)
-    others = [by_hand(federation)[k][i] for k in range(5) for i in range(5) if i != k]
-    facts = found["similarity"]
-    assert facts["least"] == pytest.approx(min(others)) and facts["mean"] == pytest.approx(np.mean(others))
-    assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5) and facts["sums"] == pytest.approx(1)
-    assert facts["leaves"] == ["model", "label histogram"]
-    assert np.allclose(arrays["aggregation"], matrix) and arrays["similarity"].shape == (5, 5)
+    arrays, recorded = KIND.finish(config, federation, state, None)
+    facts, similarities = recorded["similarity"], np.array(by_hand(federation))
+    others = similarities[~np.eye(5, dtype=bool)]
+    assert (facts["least"], facts["mean"]) == (pytest.approx(others.min()), pytest.approx(others.mean()))
+    assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5)
+    assert facts["sums"] == pytest.approx(matrix.sum(1).mean()) and facts["leaves"] == ["model", "label histogram"]
+    assert np.allclose(arrays["aggregation"], matrix) and np.allclose(arrays["similarity"], similarities)

@@ -49,7 +49,6 @@ def method(weighting="E"):
 
 @pytest.fixture
 def run(tmp_path):
-    """All rounds with made-up artifacts: (requests of each round, what was said of each, the last state)."""
     store = Store(tmp_path)
 
     def run(config):

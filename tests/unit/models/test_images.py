@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import (
@@ -20,7 +20,7 @@ from knot_runner.config.settings import (
 )
 from knot_runner.config.strict import build
 from knot_runner.models.encoder import build_encoder
-from knot_runner.models.images import Shape, build_image_model
+from knot_runner.models.images import build_image_model
 from tests.golden.messages import refuses
 
 DNN = MlpSettings("mlp", "femnist_dnn", [512, 256, 128], "logits")
@@ -29,7 +29,7 @@ FEDREP = CnnSettings("cnn", "fedrep", [ConvSettings(64, 5, 0), ConvSettings(64, 
 SMALL_CNN = CnnSettings("cnn", "small", [ConvSettings(3, 3, 1), ConvSettings(2, 2, 0)], [4], "logits")
 
 
-def resnet(stem: str = "cifar", norm: str = "batch", blocks: tuple[int, ...] = (2, 2, 2, 2), width: int = 64):
+def resnet(stem="cifar", norm="batch", blocks=(2, 2, 2, 2), width=64):
     return ResnetSettings("resnet", "resnet", list(blocks), width, stem, norm, 4)
 
 
@@ -54,7 +54,7 @@ def test_image_models_have_the_published_sizes(spec, shape, classes, size):
 
 
 @pytest.mark.parametrize("output", ["logits", "softmax"])
-def test_mlp_equals_its_formula(output: str) -> None:
+def test_mlp_equals_its_formula(output):
     model = build_image_model(MlpSettings("mlp", "m", [5, 4], output), (2, 3, 3), 6).double()
     x = torch.randn(7, 2, 3, 3, dtype=torch.float64)
     h = x.numpy().reshape(7, -1)
@@ -67,7 +67,7 @@ def test_mlp_equals_its_formula(output: str) -> None:
 
 
 @pytest.mark.parametrize("output", ["logits", "softmax"])
-def test_cnn_equals_its_layers_in_a_row(output: str) -> None:
+def test_cnn_equals_its_layers_in_a_row(output):
     spec = CnnSettings("cnn", "c", SMALL_CNN.convs, SMALL_CNN.hidden, output)
     model = build_image_model(spec, (2, 9, 7), 5).double()
     layers = [part for conv in model.convs for part in (conv, nn.ReLU(), nn.MaxPool2d(2))]
@@ -77,13 +77,13 @@ def test_cnn_equals_its_layers_in_a_row(output: str) -> None:
     torch.testing.assert_close(model(x), nn.Sequential(*layers)(x), rtol=1e-12, atol=0)
 
 
-def block(state: dict[str, Tensor], name: str, x: Tensor, stride: int) -> Tensor:
+def block(state, name, x, stride):
     """One basic block with BatchNorm of the batch, straight from He et al. (2016)."""
 
-    def conv(part: str, x: Tensor, stride: int, padding: int) -> Tensor:
+    def conv(part, x, stride, padding):
         return F.conv2d(x, state[f"{name}.{part}.weight"], stride=stride, padding=padding)
 
-    def norm(part: str, x: Tensor) -> Tensor:
+    def norm(part, x):
         return F.batch_norm(x, None, None, state[f"{name}.{part}.weight"], state[f"{name}.{part}.bias"], True)
 
     y = norm("norm2", conv("conv2", F.relu(norm("norm1", conv("conv1", x, stride, 1))), 1, 1))
@@ -93,7 +93,7 @@ def block(state: dict[str, Tensor], name: str, x: Tensor, stride: int) -> Tensor
 
 
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
-def test_resnet_equals_he_et_als(stem: str) -> None:
+def test_resnet_equals_he_et_als(stem):
     model = disturbed(resnet(stem, blocks=(2, 1), width=3))
     state, x = model.state_dict(), torch.randn(5, 2, 12, 12, dtype=torch.float64)
     stride, padding = (2, 3) if stem == "imagenet" else (1, 1)
@@ -110,12 +110,12 @@ COLOR = (3, 32, 32)
 
 
 @cache
-def chosen(name: str):
+def chosen(name):
     """The settings of ``model=name``."""
     return compose_all(["task=cifar100", f"model={name}"])[0][0].settings.model
 
 
-def size_of(spec, shape: Shape, classes: int) -> int:
+def size_of(spec, shape, classes):
     """How many parameters a model has, of which a linear head is the last."""
     with torch.device("meta"):
         model = build_image_model(spec, shape, classes)
@@ -135,7 +135,7 @@ SHORTCUTS = 16 * 32 + 64 + 32 * 64 + 128
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_small_networks_have_the_published_sizes(name: str) -> None:
+def test_small_networks_have_the_published_sizes(name):
     theirs, printed = PUBLISHED[name]
     assert size_of(chosen(name), COLOR, 100) == theirs
     if printed is not None:
@@ -144,7 +144,7 @@ def test_small_networks_have_the_published_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("width", [4, 64])
-def test_convolutional_networks_have_the_size_by_hand(width: int) -> None:
+def test_convolutional_networks_have_the_size_by_hand(width):
     """Three 3x3 convolutions with biases; the sides are halved and rounded down three times."""
     for channels, side in ((1, 28), (3, 32)):
         convs = sum(9 * a * b + b for a, b in ((channels, width), (width, 2 * width), (2 * width, 4 * width)))
@@ -152,7 +152,7 @@ def test_convolutional_networks_have_the_size_by_hand(width: int) -> None:
         assert size_of(chosen(f"cnn_{width}"), (channels, side, side), 10) == convs + head
 
 
-def disturbed(spec, classes: int = 4) -> nn.Module:
+def disturbed(spec, classes=4):
     """A model whose normalizations are unlike one and zero, so that none is left out unseen."""
     torch.manual_seed(0)
     model = build_image_model(spec, (2, 12, 12), classes).double()
@@ -162,11 +162,11 @@ def disturbed(spec, classes: int = 4) -> nn.Module:
 
 
 @pytest.mark.parametrize("widen", [1, 2])
-def test_wrn_equals_zagoruykos(widen: int) -> None:
+def test_wrn_equals_zagoruykos(widen):
     model = disturbed(WrnSettings("wrn", "w", 16, widen, "batch", 1))
     state, x = model.state_dict(), torch.randn(5, 2, 12, 12, dtype=torch.float64)
 
-    def activated(name: str, x: Tensor) -> Tensor:
+    def activated(name, x):
         return F.relu(F.batch_norm(x, None, None, state[f"{name}.weight"], state[f"{name}.bias"], True))
 
     y = F.conv2d(x, state["stem.weight"], padding=1)
@@ -184,7 +184,7 @@ def test_wrn_equals_zagoruykos(widen: int) -> None:
 
 
 @pytest.mark.parametrize("pools", [0, 1, 3])
-def test_vgg_equals_its_layers_in_a_row(pools: int) -> None:
+def test_vgg_equals_its_layers_in_a_row(pools):
     model = disturbed(VggSettings("vgg", "v", [[3], [4, 5], [6]], pools, "batch", 1))
     x = torch.randn(5, 2, 12, 12, dtype=torch.float64)
     layers, pooled = [], [nn.MaxPool2d(2)] * pools + [nn.Identity()] * (3 - pools)
@@ -198,7 +198,7 @@ def test_vgg_equals_its_layers_in_a_row(pools: int) -> None:
     torch.testing.assert_close(model(x), plain(x), rtol=1e-10, atol=1e-12)
 
 
-def test_weights_begin_as_in_the_public_code() -> None:
+def test_weights_begin_as_in_the_public_code():
     """Convolutions N(0, 2 / (9 outputs)), no biases, and a VGG's head N(0, 0.01^2)."""
     torch.manual_seed(0)
     for model in (build_image_model(chosen("vgg8"), COLOR, 100), build_image_model(chosen("wrn_16_2"), COLOR, 100)):
@@ -223,12 +223,12 @@ VGG = {"kind": "vgg", "name": "v", "stages": [[8], [16]], "pools": 2, "norm": "b
     (VggSettings, {**VGG, "pools": 3}), (VggSettings, {**VGG, "pools": -1}),
     (VggSettings, {**VGG, "norm": "group", "groups": 16}),
 ])  # fmt: skip
-def test_network_settings_refuse(kind: type, values: dict) -> None:
+def test_network_settings_refuse(kind, values):
     with refuses():
         build(kind, values, "model")
 
 
-def test_image_models_refuse_small_images() -> None:
+def test_image_models_refuse_small_images():
     spec = build(VggSettings, VGG, "model")
     assert build_image_model(spec, (1, 4, 4), 3)(torch.zeros(2, 1, 4, 4)).shape == (2, 3)
     for model, shape in ((spec, (1, 9, 3)), *((FEDREP, shape) for shape in ((1, 8, 8), (1, 28, 6), (1, 3, 28)))):
@@ -236,11 +236,11 @@ def test_image_models_refuse_small_images() -> None:
             build_image_model(model, shape, 10)
 
 
-def spec(kind: str, sizes: list[int]) -> EncoderSettings:
+def spec(kind, sizes):
     return EncoderSettings("e", kind, sizes, 0, 10, 1e-3)
 
 
-def layers(part: nn.Sequential) -> list[nn.Module]:
+def layers(part):
     """Those with weights, in order."""
     return [layer for layer in part if list(layer.parameters())]
 

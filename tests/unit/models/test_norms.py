@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.func import grad, vmap
 
 from knot_runner.models.layers import BatchNorm, max_pool
@@ -15,7 +15,7 @@ from knot_runner.models.layers import BatchNorm, max_pool
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def pair(channels: int, seed: int) -> tuple[BatchNorm, nn.BatchNorm2d]:
+def pair(channels, seed):
     """Ours and PyTorch's layer with the same random parameters and statistics, float64, training."""
     torch.manual_seed(seed)
     theirs = nn.BatchNorm2d(channels).double()
@@ -27,7 +27,7 @@ def pair(channels: int, seed: int) -> tuple[BatchNorm, nn.BatchNorm2d]:
     return ours, theirs
 
 
-def step(layer: nn.Module, x: Tensor, weights: Tensor) -> list[Tensor]:
+def step(layer, x, weights):
     """Output, the gradients of sum(weights * output), and the running statistics afterwards."""
     x = x.clone().requires_grad_()
     layer.zero_grad()
@@ -36,13 +36,13 @@ def step(layer: nn.Module, x: Tensor, weights: Tensor) -> list[Tensor]:
     return [y.detach(), x.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var]
 
 
-def same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+def same(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, **CLOSE)
 
 
 @given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 4), st.sampled_from([(1, 2), (3, 3), (4, 1)]))
-def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: tuple[int, int]) -> None:
+def test_batch_norm_equals_pytorchs(seed, batch, channels, size):
     ours, theirs = pair(channels, seed)
     for _ in range(3):
         x, weights = torch.randn(2, batch, channels, *size, dtype=torch.float64) * 3 + 1
@@ -52,7 +52,7 @@ def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: 
 
 
 @given(st.integers(0, 999), st.integers(2, 6), st.data())
-def test_batch_norm_with_mask_uses_only_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
+def test_batch_norm_with_mask_uses_only_real_rows(seed, batch, data):
     real = torch.tensor(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch).filter(any)))
     ours, theirs = pair(3, seed)
     x, weights = torch.randn(2, batch, 3, 2, 2, dtype=torch.float64) + 1
@@ -66,7 +66,7 @@ def test_batch_norm_with_mask_uses_only_real_rows(seed: int, batch: int, data: s
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_batch_norm_single_value_uses_running_statistics(masked: bool) -> None:
+def test_batch_norm_single_value_uses_running_statistics(masked):
     ours, theirs = pair(3, 0)
     x, weights = torch.randn(2, 1, 3, 1, 1, dtype=torch.float64)
     expected = step(theirs.eval(), x, weights)
@@ -78,7 +78,7 @@ def test_batch_norm_single_value_uses_running_statistics(masked: bool) -> None:
     same(found, expected)
 
 
-def test_batch_norm_of_padding_changes_nothing() -> None:
+def test_batch_norm_of_padding_changes_nothing():
     ours, _ = pair(3, 1)
     before = copy.deepcopy(ours.state_dict())
     ours.mask = torch.zeros(4, dtype=torch.float64)
@@ -88,19 +88,18 @@ def test_batch_norm_of_padding_changes_nothing() -> None:
     same(list(ours.state_dict().values()), list(before.values()))
 
 
-def test_batch_norm_keeps_frozen_statistics() -> None:
+def test_batch_norm_keeps_frozen_statistics():
     ours, theirs = pair(3, 2)
     ours.frozen = True
     x, weights = torch.randn(2, 4, 3, 2, 2, dtype=torch.float64)
     same(step(ours, x, weights), step(theirs.eval(), x, weights))
 
 
-def images(shape: tuple[int, ...], levels: int = 3, seed: int = 0) -> Tensor:
-    """Of few different values, so that most windows have equal ones."""
+def images(shape, levels=3, seed=0):
     return torch.randint(levels, shape, generator=torch.Generator().manual_seed(seed)).double() - 1
 
 
-def gradient_of(pool, x: Tensor, weights: Tensor) -> Tensor:
+def gradient_of(pool, x, weights):
     x = x.clone().requires_grad_()
     pooled = pool(x)
     assert pooled.is_contiguous()  # the next layer computes in the order of memory
@@ -115,7 +114,7 @@ def gradient_of(pool, x: Tensor, weights: Tensor) -> Tensor:
     single=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_max_pool_equals_pytorchs(shape, levels: int, single: bool, seed: int) -> None:
+def test_max_pool_equals_pytorchs(shape, levels, single, seed):
     x = images(shape, levels, seed).to(torch.float32 if single else torch.float64)
     expected = F.max_pool2d(x, 2)
     weights = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(seed))
@@ -127,7 +126,7 @@ def test_max_pool_equals_pytorchs(shape, levels: int, single: bool, seed: int) -
 
 
 @pytest.mark.parametrize("grad_on", [True, False])
-def test_max_pool_keeps_nan_in_its_window(grad_on: bool) -> None:
+def test_max_pool_keeps_nan_in_its_window(grad_on):
     for at in range(4):
         x = torch.zeros(1, 2, 4, 4)
         x[0, 1, 2 + at // 2, at % 2] = float("nan")
@@ -136,7 +135,7 @@ def test_max_pool_keeps_nan_in_its_window(grad_on: bool) -> None:
             assert int(max_pool(x).isnan().sum()) == 1
 
 
-def test_max_pool_under_vmap() -> None:
+def test_max_pool_under_vmap():
     x, weights = images((3, 2, 4, 6, 5)), torch.randn(3, 2, 4, 3, 2, dtype=torch.float64)
     expected = torch.stack(
         [gradient_of(lambda x: F.max_pool2d(x, 2), one, w) for one, w in zip(x, weights, strict=True)]
@@ -148,13 +147,13 @@ def test_max_pool_under_vmap() -> None:
         assert torch.equal(vmap(max_pool)(x), F.max_pool2d(x.flatten(0, 1), 2).unflatten(0, (3, 2)))
 
 
-def test_max_pool_second_gradients() -> None:
+def test_max_pool_second_gradients():
     x = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: max_pool(x) ** 3, x)
     assert torch.autograd.gradgradcheck(lambda x: max_pool(x) ** 3, x)
 
 
-def test_max_pool_keeps_channels_last() -> None:
+def test_max_pool_keeps_channels_last():
     x = images((2, 3, 4, 4)).contiguous(memory_format=torch.channels_last)
     assert max_pool(x).is_contiguous(memory_format=torch.channels_last)
     assert max_pool(torch.empty(2, 3, 5, 4, device="meta")).shape == (2, 3, 2, 2)

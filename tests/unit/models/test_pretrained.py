@@ -3,13 +3,11 @@
 import dataclasses
 import json
 import struct
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from knot_runner.engine.federated import flat
@@ -27,8 +25,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
-    """A data folder with an encoder in ``tiny``, and its tensors."""
+def saved(tmp_path_factory):
     torch.manual_seed(2)
     encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
     root = tmp_path_factory.mktemp("weights")
@@ -40,7 +37,7 @@ def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
 def changed(saved, tmp_path):
     """Write the encoder with its tensors changed by a function; returns the data folder."""
 
-    def write(change=lambda tensors: tensors, **config) -> Path:
+    def write(change=lambda tensors: tensors, **config):
         (tmp_path / "tiny").mkdir()
         tensors = change(load_file(saved[0] / "tiny/model.safetensors"))
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "tiny/model.safetensors")
@@ -51,7 +48,7 @@ def changed(saved, tmp_path):
     return write
 
 
-def model_with(seed: int) -> TextClassifier:
+def model_with(seed):
     torch.manual_seed(seed)
     return TextClassifier(LOCAL, 500, 5).eval()
 
@@ -85,7 +82,6 @@ def test_first_model_starts_from_pretrained_weights(saved):
 
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
-    """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
     torch.manual_seed(2)
     theirs = BertForSequenceClassification(BertConfig(**SHAPE))
     theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
@@ -143,7 +139,7 @@ def test_load_pretrained_refuses_unfit_tensors_and_configs(changed, name):
         load_pretrained(model_with(0), LOCAL, root)
 
 
-def overlapping(content: bytes) -> bytes:
+def overlapping(content):
     size = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + size])
     first, second = [name for name in header if name.endswith("LayerNorm.bias")][:2]

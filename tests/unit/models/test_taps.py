@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from knot_runner.config.settings import ModelSettings, ResnetSettings
 from knot_runner.models.network import Network
@@ -13,7 +12,7 @@ from tests.unit.models.tapped import CLASSES, NETWORKS, SHAPE, batch_of, hooks_o
 from tests.unit.models.test_bert import SPEC
 
 
-def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+def by_hand(name, model, batch):
     """The named taps but the last, module by module."""
     if name == "bert":
         ids, mask, types = batch.values()
@@ -51,7 +50,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_equals_passes_by_hand(name: str) -> None:
+def test_read_taps_equals_passes_by_hand(name):
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     assert tap_names(network) == [*NAMES[name], "features"]
     before = torch.get_rng_state()
@@ -74,7 +73,7 @@ def test_read_taps_equals_passes_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_tap_gradients_reach_only_layers_before_tap(name: str) -> None:
+def test_tap_gradients_reach_only_layers_before_tap(name):
     network, model = NETWORKS[name], made(name)
     for tap in tap_names(network):
         model.zero_grad()
@@ -91,7 +90,7 @@ def test_tap_gradients_reach_only_layers_before_tap(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_keeps_the_gradients_of_logits(name: str) -> None:
+def test_read_taps_keeps_the_gradients_of_logits(name):
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     gradients = []
     for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
@@ -103,7 +102,7 @@ def test_read_taps_keeps_the_gradients_of_logits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_leaves_no_hook(name: str) -> None:
+def test_read_taps_leaves_no_hook(name):
     network, model = NETWORKS[name], made(name)
     model(**batch_of(name))  # transformers' models have hooks of their own from their first pass on
     before = hooks_of(model)
@@ -117,7 +116,7 @@ def test_read_taps_leaves_no_hook(name: str) -> None:
     assert hooks_of(model) == before
 
 
-def test_read_taps_keeps_order_and_no_values() -> None:
+def test_read_taps_keeps_order_and_no_values():
     network, model = NETWORKS["resnet"], made("resnet")
     read = read_taps(model, network, ["features", "block1", "stem"])
     with torch.no_grad():
@@ -128,7 +127,7 @@ def test_read_taps_keeps_order_and_no_values() -> None:
     assert not torch.equal(read(x=batch_of("resnet")["x"] + 1)[1]["stem"], first)  # nothing is kept
 
 
-def test_read_taps_takes_module_paths() -> None:
+def test_read_taps_takes_module_paths():
     batch, model = batch_of("vgg"), made("vgg")
     _, taps = read_taps(model, NETWORKS["vgg"], ["stages.0.0", "stages.1"])(**batch)
     assert torch.equal(taps["stages.0.0"], model.stages[0][0](batch["x"]))
@@ -138,7 +137,7 @@ def test_read_taps_takes_module_paths() -> None:
     assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
 
 
-def test_read_taps_reads_custom_module_paths() -> None:
+def test_read_taps_reads_custom_module_paths():
     model, batch = made("own"), batch_of("own")
     _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
     assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
@@ -155,7 +154,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("name", "tap"), UNKNOWN)
-def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> None:
+def test_check_taps_and_read_taps_refuse_unknown_taps(name, tap):
     network = NETWORKS[name]
     if name == "bert":
         network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
@@ -168,7 +167,7 @@ def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> No
 
 
 @pytest.mark.parametrize("tap", ["never", "shapes"])  # is not called; gives a dict
-def test_read_taps_refuses_module_without_output(tap: str) -> None:
+def test_read_taps_refuses_module_without_output(tap):
     model = made("own")
     before = hooks_of(model)
     with refuses():
@@ -204,6 +203,6 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
-def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs) -> None:
+def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs):
     networks = NETWORKS | {"four": FOUR}
     assert default_taps(kind, networks[student], networks[teacher]) == pairs

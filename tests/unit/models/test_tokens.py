@@ -1,8 +1,7 @@
 """Tokens: the same ids as transformers' BERT tokenizer, nothing lost in batches, vocabularies that fit."""
 
+import hashlib
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -98,11 +97,8 @@ def test_encode_refuses_unsuitable_vocabulary(vocabulary):
         encode(cut_to(make_tokenizer(vocabulary), 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
-@pytest.mark.thorough
 def test_learn_vocabulary_matches_across_processes(vocabulary):
-    code = f"from knot_runner.models.tokens import *; print(learn_vocabulary({TEXTS!r}, 320))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == str(vocabulary)
+    assert hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()[:16] == "caad45a0e4e031a9"
     assert vocabulary[0] == "[PAD]" and "food" in vocabulary and len(vocabulary) <= 320
 
 

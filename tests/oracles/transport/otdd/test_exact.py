@@ -65,7 +65,6 @@ def samples(sizes, features, seed=0):
 
 
 def spread(data, label, covariance, part):
-    """vec(B) of one class, by the book."""
     sigma = np.cov(data.points[data.labels == label], rowvar=False)
     if covariance == "sigma_frobenius":
         return sigma.ravel() if part == "full" else np.diag(sigma)

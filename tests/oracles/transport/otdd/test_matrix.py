@@ -19,7 +19,6 @@ SEED = 3
 
 
 def plain(sets, options):
-    """The matrix by the double loop."""
     matrix = np.zeros((len(sets), len(sets)))
     for i, j in itertools.combinations(range(len(sets)), 2):
         if options.solver == "exact":
@@ -45,7 +44,6 @@ def test_matrix_agrees_with_the_plain_loop(sets, with_fedwad, form, changes, fed
 
 
 def moved(data, offsets):
-    """``data`` with a number added to all features of each set."""
     return [LabeledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
 
 
@@ -61,7 +59,6 @@ def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad,
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_exact_solver_has_float64_alone(sets, options, precision):
-    """``precision`` is not in the run id of an exact distance, so it must not change it."""
     data, options = moved(sets(3), (3000,) * 3), replace(options, solver="exact")
     found = distance_matrix(data, replace(options, precision=precision), SEED, 1)
     np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
@@ -110,7 +107,6 @@ def test_tiles_hold_every_pair_once(sets, support):
 
 
 def test_matrix_of_one_class_and_equal_features(options):
-    """A class with one client counts like any other; without spread, the distance is that of the means."""
     same = [LabeledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
     found = distance_matrix(same, options, SEED, 1)
     np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)

@@ -11,7 +11,7 @@ from tests.golden.messages import refuses
 
 
 @pytest.mark.parametrize(("share", "counts"), [(0.25, [0, 1, 1, 2]), (0.01, [0, 1, 1, 1]), (0.99, [0, 1, 2, 9])])
-def test_hold_out_valid_takes_share_but_never_all(share: float, counts: list[int]) -> None:
+def test_hold_out_valid_takes_share_but_never_all(share, counts):
     rows = [np.arange(100 * size, 101 * size) for size in (1, 2, 3, 10)]
     partition = hold_out_valid(Partition(list("abcd"), rows, rows), share, seed=0)
     assert [len(valid) for valid in partition.valid] == counts
@@ -21,7 +21,7 @@ def test_hold_out_valid_takes_share_but_never_all(share: float, counts: list[int
 
 
 @pytest.mark.parametrize(("clients", "share", "count"), [(10, 0.01, 1), (10, 0.26, 3), (2, 0.5, 1), (10, 0.9, 9)])
-def test_unseen_clients_returns_share_of_at_least_one(clients: int, share: float, count: int) -> None:
+def test_unseen_clients_returns_share_of_at_least_one(clients, share, count):
     unseen = unseen_clients(clients, share, seed=3)
     assert len(set(unseen)) == count and list(unseen) == sorted(unseen) and set(unseen) <= set(range(clients))
     with refuses():
@@ -29,7 +29,7 @@ def test_unseen_clients_returns_share_of_at_least_one(clients: int, share: float
 
 
 def made(clients=6, each=20):
-    """Six clients in turn have the images, of classes 1, 3, 4, 7 out of ten; every fifth of theirs is held out."""
+    """Clients in turn have the images, of classes 1, 3, 4, 7 out of ten; every fifth of theirs is held out."""
     draws = np.random.default_rng(0)
     labels = draws.choice([1, 3, 4, 7], clients * each)
     train = Images(draws.integers(0, 256, (clients * each, 1, 3, 2)).astype(np.uint8), labels)

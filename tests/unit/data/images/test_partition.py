@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import Centralized, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images import make_partition
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.unit.data.images.deals import balanced, counts, images, natural, same, task
@@ -31,10 +30,10 @@ SETTINGS = st.one_of(
 
 
 @st.composite
-def tasks(draw: st.DrawFn) -> ImageTask:
+def tasks(draw):
     """Random labels (classes may be rare, or only in test), with or without writers and files."""
 
-    def part(least: int) -> Images:
+    def part(least):
         labels = draw(st.lists(st.integers(0, CLASSES - 1), min_size=least, max_size=60))
         users = draw(st.lists(st.integers(0, 6), min_size=len(labels), max_size=len(labels)))
         return images(labels, np.array(users) if known else None)
@@ -45,7 +44,7 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 
 @given(SETTINGS, tasks(), st.integers(0, 5))
 @settings(max_examples=80)
-def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int) -> None:
+def test_partitions_of_any_task_are_sound(spec, made, seed):
     expected = fits(spec, made)
     try:
         partition = make_partition(spec, made, seed)
@@ -72,7 +71,7 @@ def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int)
             assert np.ptp([len(rows) for rows in partition.train]) <= most
 
 
-def fits(spec: Any, made: ImageTask) -> bool | None:
+def fits(spec, made):
     """Whether a partition is accepted; None where the draw decides."""
     clients, sizes = getattr(spec, "num_clients", None) or 1, np.bincount(made.train.labels)
     if isinstance(spec, Natural):
@@ -89,7 +88,7 @@ def fits(spec: Any, made: ImageTask) -> bool | None:
     return clients <= len(made.train)
 
 
-def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
+def check_test_follows_train(partition, made):
     """Each client's test images of a class are its share of the class's training images, up to one."""
     train = counts(partition.train, made.train.labels, CLASSES)
     test = counts(partition.test, made.test.labels, CLASSES)
@@ -99,12 +98,12 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
     assert (test[:, trained][train[:, trained] == 0] == 0).all()
 
 
-def dealt(spec: Any, made: ImageTask, seed: int = 0) -> np.ndarray:
+def dealt(spec, made, seed=0):
     """Training examples of each class [clients, classes] of a partition."""
     return counts(make_partition(spec, made, seed).train, made.train.labels, len(made.classes))
 
 
-def test_dirichlet_matches_sizes_of_public_code() -> None:
+def test_dirichlet_matches_sizes_of_public_code():
     """FLex&Chill's code: class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
@@ -127,13 +126,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "made"), REFUSED)
-def test_make_partition_refuses(spec: Any, made: ImageTask) -> None:
+def test_make_partition_refuses(spec, made):
     with refuses():
         make_partition(spec, made, 0)
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
-def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size: int) -> None:
+def test_dirichlet_accepts_floor_named_in_refusal(clients, floor, size):
     spec = Dirichlet("dirichlet", clients, 5.0, floor)
     try:
         make_partition(spec, balanced(size, 1), 0)
@@ -146,7 +145,7 @@ def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size
             make_partition(replace(spec, floor=named), balanced(size, 1), 0)
 
 
-def test_shards_by_hand() -> None:
+def test_shards_by_hand():
     """12 images of 3 classes in 6 shards of 2, all within a class: 2 shards a client."""
     made = task(images([0, 1, 2] * 4), images([0, 1, 2] * 2), 3)
     tables = [dealt(Shards("shards", 3, 2), made, seed) for seed in range(20)]
@@ -155,7 +154,7 @@ def test_shards_by_hand() -> None:
     assert len({train.tobytes() for train in tables}) > 3  # which shards, too, is drawn
 
 
-def test_pairs_by_hand() -> None:
+def test_pairs_by_hand():
     made = task(images([0] * 12 + [1] * 24 + [2] * 6 + [3] * 6 + [4] * 5), images([0, 1, 2, 3, 4] * 6), 5)
     partition = make_partition(Pairs("pairs", 4, [[0, 1], [2, 3]]), made, 0)
     assert partition.groups == [0, 0, 1, 1]
@@ -167,7 +166,7 @@ def test_pairs_by_hand() -> None:
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
-def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> None:
+def test_pairs_deal_group_classes_in_equal_shares(clients, seed):
     groups = [[2 * k, 2 * k + 1] for k in range(5)]
     made = balanced(60, 13)
     partition = make_partition(Pairs("pairs", clients, groups), made, seed)
@@ -180,7 +179,7 @@ def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> No
             assert not table[np.ix_(~mine, group)].any()
 
 
-def test_dirichlet_approaches_iid_and_respects_floor_of_classes_with_images() -> None:
+def test_dirichlet_approaches_iid_and_respects_floor_of_classes_with_images():
     made = balanced(500, 50)
     assert np.abs(dealt(Dirichlet("dirichlet", 10, 1e6, 0), made) - 50).max() <= 1
     for floor in (1, 10, 40):
@@ -190,7 +189,7 @@ def test_dirichlet_approaches_iid_and_respects_floor_of_classes_with_images() ->
     assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
 
 
-def test_client_wise_dirichlet_approaches_and_prefers_frequent_classes() -> None:
+def test_client_wise_dirichlet_approaches_and_prefers_frequent_classes():
     """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
     made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
     wide = dealt(DirichletClients("dirichlet_clients", 5, 1e6), made)
@@ -200,14 +199,14 @@ def test_client_wise_dirichlet_approaches_and_prefers_frequent_classes() -> None
     assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
 
 
-def test_dirichlet_draws_which_images_of_a_class() -> None:
+def test_dirichlet_draws_which_images_of_a_class():
     made = task(images([0] * 40), images([0] * 40), 1 + 1)
     for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
         parts = [make_partition(spec, made, seed) for seed in range(3)]
         assert len({rows.tobytes() for part in parts for rows in (part.train[0], part.test[0])}) == 6
 
 
-def test_manual_equals_dittos_recipe() -> None:
+def test_manual_equals_dittos_recipe():
     """Equal sizes (sigma 0), so that client u has 2000 / 8 images: classes u, u+1, u+2 mod 10."""
     made = balanced(200, 40)
     partition = make_partition(Manual("manual", 8, 3, 3.0, 0.0, 10), made, 0)
@@ -224,7 +223,7 @@ def test_manual_equals_dittos_recipe() -> None:
     assert inside[(train > 0) & (train < 200)].all()
 
 
-def test_manual_goes_through_a_class_in_order_and_repeats_it() -> None:
+def test_manual_goes_through_a_class_in_order_and_repeats_it():
     """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
     made = task(images([0] * 10), images([0] * 3), 2)
     partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
@@ -240,12 +239,12 @@ def test_manual_goes_through_a_class_in_order_and_repeats_it() -> None:
     assert partition.notes == [f"partition: {several} of 40 training examples are at several clients, {none} at none"]
 
 
-def test_manual_counts_classes_with_images_only() -> None:
+def test_manual_counts_classes_with_images_only():
     table = dealt(Manual("manual", 4, 2, 1.0, 0.0, 1), task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9])))
     assert [np.flatnonzero(row).tolist() for row in table] == [[3, 7], [7, 9], [3, 9], [3, 7]]
 
 
-def test_natural_by_hand() -> None:
+def test_natural_by_hand():
     train = images([0, 1, 0, 1, 0, 1], np.array([4, 4, 2, 2, 2, 9]), np.array([0, 0, 1, 1, 1, 0]))
     test = images([0, 1, 1], np.array([2, 4, 5]), np.array([1, 0, 0]))
     names = {"user_names": [f"w{k}" for k in range(10)], "file_names": ["a.json", "b.json"]}
@@ -266,7 +265,7 @@ def test_natural_by_hand() -> None:
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
 
-def test_partitions_without_writers_or_training_classes_say_how_they_divide() -> None:
+def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
@@ -282,7 +281,7 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide() ->
     assert partition.notes == ["partition: no training examples of c1, so clients get test examples by their size"]
 
 
-def test_dirichlet_test_shares_of_many_classes_add_up() -> None:
+def test_dirichlet_test_shares_of_many_classes_add_up():
     """Of 50 clients with 2 of 100 images of each class, each has 2 of 100 test images, though .02 of each class."""
     made = balanced(100, 1, classes=100)
     sizes = [len(rows) for rows in make_partition(Dirichlet("dirichlet", 50, 1e6, 0), made, 0).test]

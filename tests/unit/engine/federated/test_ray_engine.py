@@ -10,15 +10,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.cli.main import main
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.testing.launchers import runs_below
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import WorkerDied
 from tests.fake_ray import faked
 from tests.golden.messages import refuses
-from tests.tiny import TINY_IMAGES, replaced
 from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, equal, images
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
@@ -104,22 +101,6 @@ def test_ray_is_an_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refuses():
         made()
-
-
-def test_ray_engine_resumes_from_commit_after_lost_actor(tmp_path, monkeypatch, capsys):
-    small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
-    assert main([*small, f"paths.output_dir={tmp_path / 'lean'}"]) == 0
-    capsys.readouterr()
-    ray, words = faked(monkeypatch, lost=[7]), [*small, "hardware.engine=ray", f"paths.output_dir={tmp_path / 'ray'}"]
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "hardware.engine=ray: an actor was lost (" in said and "Traceback" not in said
-    assert ray.calls.count("EngineActor") == 1 and list(tmp_path.glob("ray/*/*/*/commit.json"))
-    ray.lost = set()
-    assert main(words) == 0
-    ((folder, found),), ((other, wanted),) = (runs_below(tmp_path / name).items() for name in ("ray", "lean"))
-    assert (found[0].pop("engine"), wanted[0].pop("engine")) == ("ray", "lean")
-    assert folder == other and found == wanted
 
 
 @needs_ray

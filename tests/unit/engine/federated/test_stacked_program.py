@@ -7,30 +7,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from knot_runner.engine.federated.stacked.plan import PADDING, plan_chunk, structure_of, width
+from knot_runner.engine.federated.stacked.plan import plan_chunk, structure_of, width
 from knot_runner.engine.federated.stacked.program import Program
 from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images
-
-
-@pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
-def test_program_step_ignores_padding(model):
-    """What the warm-up of a CUDA graph and finished clients rely on."""
-    network = MODELS[model]
-    requests = cohort(network, RECIPES["everything"])
-    structure = structure_of(requests[0])
-    program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)
-    temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
-    program.load(requests)
-    for phase in plan_chunk(structure, requests, temperatures):
-        program.run(phase)
-    tensors = [*program.state, *program.velocity.values()]
-    before = [tensor.clone() for tensor in tensors]
-    program.rows.fill_(PADDING)
-    for trains in structure.trains:
-        program.step(4, trains)
-    assert all(torch.equal(a, b) for a, b in zip(before, tensors, strict=True))
-    assert any(bool(velocity.any()) for velocity in program.velocity.values())
-
 
 #: reads a value back to the host, or has a shape that depends on values: a CUDA graph cannot hold it
 NOT_IN_A_GRAPH = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal", "is_nonzero", "unique_dim"}

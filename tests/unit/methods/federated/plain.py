@@ -8,7 +8,6 @@ HIDDEN = 5
 
 
 def examples(world, request):
-    """Inputs [n, 4] and labels [n] of a request's rows."""
     data = world.engine.data
     return data.pixels[request.rows].flatten(1), data.labels[request.rows]
 
@@ -34,7 +33,6 @@ def gradient(vector, x, y):
 
 
 def loss(vector, x, y):
-    """Mean cross-entropy at ``vector``."""
     logits = linear_logits(vector, x)
     return float((logits.exp().sum(1).log() - logits[torch.arange(len(y)), y]).mean())
 

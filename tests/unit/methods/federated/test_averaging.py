@@ -27,7 +27,6 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
 @pytest.mark.parametrize("clients", [1, 8, 19])
 @pytest.mark.parametrize("size", [0, 5, SUMMED_AT_ONCE, SUMMED_AT_ONCE + 1, 2 * SUMMED_AT_ONCE + 7])
 def test_mean_in_parts_equals_whole_mean(size, clients):
-    """Of more messages, and larger ones, than are summed at a time, too; in float64."""
     draws = torch.Generator().manual_seed(size)
     sent = [
         Sent(k, k + 1, {"update": torch.randn(size, generator=draws), "counts": torch.randn(2, 3, generator=draws)})
@@ -162,7 +161,6 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
 
 @pytest.mark.parametrize("how", ["averaged", "local"])
 def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
-    """The server's stay as they are; a client's own are those that its head was trained with."""
     normed = normed_world(world)
     config = settings("fedper", batchnorm=how, final_head_epochs=1)
     method = method_of(config)

@@ -21,11 +21,11 @@ OTDD = OtddSettings(
 )
 
 
-def spec(**changes) -> ClusteringSettings:
+def spec(**changes):
     return ClusteringSettings(**{"graph": "affinity", "clusters": 5, "scale": "largest", "otdd": OTDD, **changes})
 
 
-def blocks(sizes: list[int], seed: int, far: float = 3000.0) -> tuple[np.ndarray, np.ndarray]:
+def blocks(sizes, seed, far=3000.0):
     """Squared distances [N, N] of planted groups, in a random order, and the group of each."""
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -147,7 +147,6 @@ CASES = [
 
 
 def all_rounds(method, config, federation, engine, name=lambda client: client):
-    """The state after all rounds; the engine knows each client by ``name``."""
     state, round = method.init(config, federation), 0
     while requests := method.plan(config, state, federation, round):
         trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
@@ -159,7 +158,6 @@ def all_rounds(method, config, federation, engine, name=lambda client: client):
 @pytest.mark.parametrize("clusters", [[[0, 3], [1, 2, 4]], [[*range(5)]]], ids=["two", "one"])
 @pytest.mark.parametrize("config", CASES, ids=lambda config: f"{config.algorithm}-{config.temperature}")
 def test_clusters_learn_as_federations_of_their_own(deep, config, clusters):
-    """Bit for bit in float64: each cluster against a federation that holds its clients alone."""
     method, everyone = method_of(config), deep.federation
     both = per_cluster(method, [everyone.cluster(members) for members in clusters])
     state = all_rounds(both, config, everyone, deep.engine)
@@ -178,5 +176,5 @@ def test_clusters_learn_as_federations_of_their_own(deep, config, clusters):
     assert joint_state([cluster_state(state, number) for number in range(len(clusters))]).keys() == state.keys()
 
 
-def _renamed(key: str, members: list[int]) -> str:
+def _renamed(key, members):
     return re.sub(r"/(\d+)", lambda client: f"/{members[int(client[1])]}", key)

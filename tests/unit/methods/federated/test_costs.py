@@ -5,11 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.around.clusters import per_cluster
 from knot_runner.methods.around.costs import round_flops
-from knot_runner.methods.contract import METHODS, Method, RoundMethod
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import build_network
 from tests.feddf_runs import distill
@@ -38,8 +37,8 @@ class Played:
     """Rounds of a method in a world with a server's examples; ``costs``: of each."""
 
     def __init__(
-        self, config: FederatedSettings, count: int = 1, method: Method | RoundMethod | None = None, members=None,
-        world: World | None = None, **training,
+        self, config, count = 1, method = None, members=None,
+        world = None, **training,
     ):  # fmt: skip
         self.world = (world or make_world([5])).with_training(**training)
         self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
@@ -48,12 +47,12 @@ class Played:
         self.rounds = rounds_of(World(self.federation, self.world.engine), config, count, method)
         self.costs = [self.of(one) for one in self.rounds]
 
-    def of(self, one) -> dict:
+    def of(self, one):
         """Bytes of the fold and of the exchange together, and FLOPs."""
         sent = {key: one.row[key] + one.said.get(key, 0) for key in ("bytes_down", "bytes_up")}
         return sent | round_flops(FLOPS, one.requests, one.asked)
 
-    def drawn(self, round: int = 0) -> list[int]:
+    def drawn(self, round=0):
         return self.federation.drawn(round)
 
 
@@ -157,7 +156,7 @@ def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases)
 def test_feddistill_costs_count_means_and_flags():
     """Up: a mean and a flag per label; down: the same with flags of one byte, once another client sent some."""
     played = Played(settings("feddistill"), count=6, rounds=6, clients_per_round=1)
-    senders: set[int] = set()
+    senders = set()
     for round, costs in enumerate(played.costs):
         (client,) = played.drawn(round)
         assert costs["bytes_up"] == (CLASSES * CLASSES + CLASSES) * SIZE
@@ -182,8 +181,6 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
 
 
 def test_rounds_count_what_custom_method_sends():
-    """Signs of the update, a byte each, and nothing from the server."""
-
     def message(config, state, federation, work):
         return {"signs": (work.trained[0].weights - state["weights"]).sign().to(torch.int8)}
 

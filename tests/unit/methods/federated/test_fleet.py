@@ -97,7 +97,6 @@ def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, changes, hidden, 
 
 
 def test_fleet_clock_counts_generator_once_it_is_sent(paced):
-    """Its weights, statistics and counts of labels, from the second round on."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
     played = Played(fleet_of(network=network), "fedgen", hidden=(5,))
@@ -107,7 +106,6 @@ def test_fleet_clock_counts_generator_once_it_is_sent(paced):
 
 
 def test_work_times_include_second_model_of_program(paced):
-    """APFL's clients train two models of two epochs each."""
     paced(2.0)
     config, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
     requests = method.plan(config, method.init(config, federation), dataclasses.replace(federation, chosen=(0,)), 0)
@@ -189,7 +187,6 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
 
 
 def many_clients():
-    """4000 clients of one example each."""
     federation = make_world([]).federation
     client = Party.of_rows("one", federation.clients[0].network, train=torch.arange(1))
     return dataclasses.replace(federation, clients=(client,) * 4000)
@@ -234,7 +231,6 @@ def test_available_clients_match_stated_share_at_any_time():
 
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
 def test_await_clients_returns_first_arrival_time(period):
-    """Against steps of a fiftieth of the period."""
     federation = make_world([]).federation
     fleet = fleet_of(availability={"share": 0.1, "period": period})
     for client in range(5):

@@ -147,7 +147,6 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
 
 
 def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkeypatch):
-    """Of the parts of a message, the update and the statistics; others arrive as they are."""
     arrived = []
 
     def message(config, state, federation, work):
@@ -204,7 +203,6 @@ CASES = {
 
 @pytest.fixture
 def spread(paced):
-    """The clients of :data:`BEGUN`; the last two are of 3.3 and 4.7 s."""
     paced(1 / 16, 2.6 / 24, 10 / 32, 3.3 / 40, 4.7 / 48)
 
 
@@ -234,7 +232,6 @@ def test_async_full_buffer_equals_rounds_at_equal_speeds(case, participants, pac
 
 @pytest.mark.parametrize("exponent", [0.5, 0.0])
 def test_async_scaffold_corrects_by_starting_control(exponent, spread):
-    """A stale update moves the model by a share, the controls by all of it."""
     played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
     versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
     own = {client: torch.zeros(15, dtype=torch.float64) for client in range(3)}
@@ -293,7 +290,6 @@ def test_async_feddistill_uses_means_sent_before_start(spread):
 
 
 def test_async_fedgen_trains_clients_on_sent_generator(spread):
-    """It learns from the heads as they are averaged, moved to the server's model, with the counts of their clients."""
     played = stepwise("fedgen", hidden=(5,))
     labels, start = played.federation.train_labels, played.method.init(played.config, played.federation)
     versions = [start, *played.states]
@@ -322,7 +318,6 @@ def test_async_fedgen_trains_clients_on_sent_generator(spread):
 
 
 def test_async_feddf_distills_from_buffered_clients(spread):
-    """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
     played = Played(buffered(2), members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
@@ -346,7 +341,6 @@ def test_async_feddf_distills_from_buffered_clients(spread):
 
 
 def test_async_fedmd_averages_logits_of_buffered_clients(spread):
-    """They keep their models: each goes on with what it was after its last consensus, however many steps ago."""
     played = Played(buffered(2), "fedmd", members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     models = dict.fromkeys(range(5), played.federation.model.weights)

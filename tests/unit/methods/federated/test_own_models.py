@@ -142,7 +142,6 @@ def fedsoup(start=0.0, **changes):
 
 
 def right(vector, world, rows):
-    """How many of the examples at ``rows`` softmax regression at ``vector`` classifies correctly."""
     data = world.engine.data
     logits = linear_logits(vector, data.pixels[rows].flatten(1))
     return int((logits.argmax(1) == data.labels[rows]).sum())

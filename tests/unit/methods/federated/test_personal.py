@@ -132,7 +132,6 @@ def test_fedbn_keeps_normalization_with_clients(linear):
 
 
 def test_personal_methods_refuse_unsuitable_models_and_patterns(deep, linear):
-    """A model without a body, no epoch for it, and patterns that match nothing or leave nothing."""
     for world, config in (
         (deep, settings("fedrep", head_epochs=2)), (linear, settings("fedper")), (linear, settings("fedrep")),
         *((deep, settings(shared=patterns)) for patterns in (["hed"], ["!body.9"], ["head", "!head"], ["!*"])),

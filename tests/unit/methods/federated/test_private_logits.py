@@ -23,7 +23,6 @@ FD = settings("feddistill", aggregation="uniform")
 
 
 def mechanism(**changes):
-    """Four of five clients are expected."""
     return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
 
@@ -65,8 +64,6 @@ def mean_logits(spec, round, rows, logits):
 
 
 class Answering:
-    """An engine whose models give these logits."""
-
     def __init__(self, logits):
         self.own = logits
 
@@ -102,7 +99,6 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
 
 @pytest.mark.parametrize(("algorithm", "learners"), [("fedavg", 1), ("fedmd", 5)])
 def test_private_distillation_teaches_clipped_mean_alone(algorithm, learners):
-    """Of FedDF the server learns it; of FedMD every client."""
     federation, engine = federated()
     spec = distill(ensemble="logits")
     _, after, row, trained, seen = one_round(algorithm, federation, engine, mechanism(), server_distillation=spec)

@@ -78,7 +78,6 @@ def test_private_scaffold_empty_round_noises_model_and_control(deep):
 
 
 def untrained(monkeypatch):
-    """Heads by which the server would have trained its generator, as they come."""
     given = []
 
     def train(spec, model, kept, heads, seed, round):
@@ -90,7 +89,6 @@ def untrained(monkeypatch):
 
 
 def test_private_fedgen_clips_model_and_labels_together(deep):
-    """Over three rounds, in which the server goes half of the way."""
     whole, fedgen = private(deep, FEDGEN)
     state, seen = play(whole, FEDGEN, fedgen, 3)
     w, labels, taken = whole.federation.model.weights, deep.engine.data.labels, []

@@ -26,7 +26,7 @@ SENDING = sorted(FEDERATED_ALGORITHMS.keys() - {"local"})
 DISTILLING = ("fedmd", "distilled fedavg")
 
 
-def sending(world: World, algorithm: str, z: float):
+def sending(world, algorithm, z):
     """(Settings, a world of five clients of which four were expected, its private method, what its server reads)."""
     changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
     changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
@@ -59,7 +59,7 @@ def limit(phase, mean):
     return C if phase == 1 else B * math.sqrt(rows)
 
 
-def with_other(federation, requests, trained, client: int, factor: float):
+def with_other(federation, requests, trained, client, factor):
     """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
     labels = federation.train_labels.clone()
     labels[federation.clients[client].train] = 1

@@ -13,7 +13,7 @@ from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import CLASSES, SERVER, Unaccounted, holding_out, rounds_of, sampled, settings
 
 
-def privacy(**changes) -> UserPrivacy:
+def privacy(**changes):
     """Everybody takes part; nothing is clipped and no noise added, unless ``changes`` say so."""
     return UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
                           "clients": 5, **changes})  # fmt: skip
@@ -28,13 +28,13 @@ def mean_update(spec, seed, round, updates, like=None):
     return mean["update"], row
 
 
-def private_rounds(world, spec: UserPrivacy, config, rounds=2):
+def private_rounds(world, spec, config, rounds=2):
     """``rounds`` private rounds."""
     world = sampled(world, spec)
     return rounds_of(world, config, rounds, worlds.private(config, world.federation, spec))
 
 
-def folding(world, spec: UserPrivacy, config):
+def folding(world, spec, config):
     """(The federation as it is sampled, the private method of ``config`` in rounds)."""
     federation = sampled(world, spec).federation
     return federation, in_rounds(worlds.private(config, federation, spec), config)
