@@ -14,15 +14,7 @@ from knot_runner.methods.federated.fedgen import Head, heads_loss
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
 from tests.tiny import TINY_TEXTS
-from tests.unit.methods.federated.worlds import (
-    CLASSES,
-    World,
-    make_world,
-    method_of,
-    rounds_of,
-    settings,
-    spec_of,
-)
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, method_of, rounds_of, settings, spec_of
 
 HIDDEN = 5
 

@@ -5,14 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.transport.federated import (
-    Client,
-    Measure,
-    distance_between,
-    federated_distance,
-    server,
-    wasserstein,
-)
+from knot_runner.transport.federated import Client, Measure, distance_between, federated_distance, server, wasserstein
 from tests.oracles.transport.federated.samples import SEEDS, SIZES, draws, emd, fedwad, gaussian, toy
 
 MODES = st.sampled_from(["exact", "approximate"])
