@@ -148,8 +148,6 @@ def test_fedgen_generator_depends_on_label_and_reloads_exactly():
     assert torch.equal(fedgen.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
 
 
-# ------------------------------------------------------------------------------------------------------- whole runs
-
 SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
 
 

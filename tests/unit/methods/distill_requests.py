@@ -17,6 +17,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.distill.students import TrainStudents
 from knot_runner.models.network import Network, build_network
 from tests.changed_settings import built, stage, terms_of
+from tests.disk import Killed
 
 SHAPE, CLASSES = (1, 6, 6), 3
 MLP = Network(MlpSettings("mlp", "mlp", [8], "logits"), SHAPE, CLASSES)
@@ -67,10 +68,6 @@ def students(place: Place, terms: dict, teachers: tuple = (), network: Network =
 
 def silent(done: int, total: int, text: str) -> None:
     """Report nothing."""
-
-
-class Killed(BaseException):
-    """What stands for kill -9."""
 
 
 def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:

@@ -133,8 +133,6 @@ def test_k_means_begins_where_the_seed_says(monkeypatch, seed):
     assert given == [seed % 2**32]
 
 
-# ------------------------------------------------------------------------------------------------ clusters side by side
-
 CASES = [
     settings("fedavg"),
     settings("fedavg", temperature=0.5, stragglers=Stragglers(0.5, 0.2, 3)),

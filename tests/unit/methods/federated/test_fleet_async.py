@@ -4,22 +4,18 @@ import dataclasses
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated import fedgen, own_models
-from knot_runner.methods.federated.fedgen import Head
+from knot_runner.methods.federated import own_models
 from tests.feddf_runs import distill
 from tests.golden.messages import refuses
-from tests.oracles.methods.test_fedgen import by_hand
 from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of
 from tests.unit.methods.federated.plain import examples, gradient, linear_logits
-from tests.unit.methods.federated.worlds import CLASSES, SIZES
+from tests.unit.methods.federated.worlds import SIZES
 
 EMPTY = torch.empty(0, dtype=torch.float64)
 
@@ -206,14 +202,6 @@ def spread(paced):
     paced(1 / 16, 2.6 / 24, 10 / 32, 3.3 / 40, 4.7 / 48)
 
 
-def stepwise(algorithm, **changes):
-    played = Played(buffered(), algorithm, **{"rounds": len(BEGUN), **changes})
-    begun = [[(request.client, request.round) for request in requests] for requests, _ in played.seen]
-    assert begun == [[one] for one in BEGUN]
-    assert played.column("staleness") == [place - version for place, (_, version) in enumerate(BEGUN)]
-    return played
-
-
 # of three of five some begin FedALA's mixing before others, which takes time
 @pytest.mark.parametrize(
     ("case", "participants"), [(case, n) for case in CASES for n in (5, 3) if (case, n) != ("fedala", 3)]
@@ -249,72 +237,6 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
         torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
         torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
         torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
-
-
-def mean_logits_by_hand(played, weights, client):
-    """Label -> mean logits of the model ``weights`` for the client's examples of it."""
-    data, rows = played.world.engine.data, played.federation.clients[client].train
-    logits = linear_logits(weights, data.pixels[rows].flatten(1))
-    found = {label: logits[data.labels[rows] == label] for label in range(CLASSES)}
-    return {label: own.mean(0) for label, own in found.items() if len(own)}
-
-
-def test_async_feddistill_uses_means_sent_before_start(spread):
-    played = stepwise("feddistill", **WHOLE)
-    sent, models = [{}], dict.fromkeys(range(3), played.federation.model.weights)
-    for place, (client, version) in enumerate(BEGUN):
-        ((request,), (result,)), state = played.seen[place], played.states[place]
-        x, y = examples(played.world, request)
-        others = [means for other, means in sent[version].items() if other != client]
-        weights = models[client].clone().requires_grad_()
-        for _ in range(2):
-            z = linear_logits(weights, x)
-            loss = F.cross_entropy(z, y)
-            for row, label in enumerate(y.tolist()):
-                known = [means[label] for means in others if label in means]
-                if known:
-                    told = torch.softmax(torch.stack(known).mean(0) / 2.0, 0)
-                    loss = loss - 0.7 * (told * torch.log_softmax(z[row] / 2.0, 0)).sum() / len(y)
-            (slope,) = torch.autograd.grad(loss, weights)
-            weights = (weights - 0.1 * slope).detach().requires_grad_()
-        models[client] = weights.detach()
-        torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=0, atol=1e-12)
-        assert torch.equal(state[f"client/{client}/weights"], result.weights)
-        means = mean_logits_by_hand(played, models[client], client)
-        sent.append({**sent[-1], client: means})
-        for label, logits in means.items():
-            torch.testing.assert_close(state[f"label_logits/{client}"][label], logits, rtol=0, atol=1e-12)
-    assert ["known" in request.inputs for (request,), _ in played.seen] == [False] * 4 + [True] * 4
-    told = (CLASSES * CLASSES) * 8 + CLASSES  # means, and a flag for each
-    assert played.column("bytes_down") == [0] * 4 + [told] * 4
-
-
-def test_async_fedgen_trains_clients_on_sent_generator(spread):
-    played = stepwise("fedgen", hidden=(5,))
-    labels, start = played.federation.train_labels, played.method.init(played.config, played.federation)
-    versions = [start, *played.states]
-    counts = [torch.bincount(labels[one.train], minlength=CLASSES) for one in played.federation.clients]
-    for place, (client, version) in enumerate(BEGUN):
-        ((request,), (result,)), then, before = played.seen[place], versions[version], versions[place]
-        assert torch.equal(request.start.weights, then["weights"]) and bool(request.inputs) == (version > 0)
-        if version:
-            draws, n = generator(3, "features", version, client), len(request.rows)
-            last = counts[BEGUN[version - 1][0]]
-            drawn = torch.multinomial(last.double(), n, replacement=True, generator=draws)
-            assert torch.equal(request.inputs["drawn"], drawn)
-            for name, wanted in (("drawn_features", drawn), ("own_features", labels[request.rows])):
-                noise = torch.rand(n, 3, generator=draws, dtype=torch.float64)
-                made = by_hand(then, noise, wanted, False)
-                torch.testing.assert_close(request.inputs[name], made, rtol=0, atol=1e-12)
-            assert request.objective.settings["alpha"] == 2.0 * 0.5**version
-        moved = before["weights"] + (1 + place - version) ** -0.5 * (result.weights - then["weights"])
-        torch.testing.assert_close(played.states[place]["weights"], moved, rtol=0, atol=1e-13)
-        head = Head(moved[25:40].view(CLASSES, 5), moved[40:], counts[client])
-        model = fedgen.new_generator(played.config.generator, CLASSES, 5, 3, torch.float64)
-        fedgen.load_generator(model, before)
-        made, _ = fedgen.train_generator(played.config.generator, model, before, [head], 3, place)
-        for name, tensor in (made | {"generator/labels": counts[client]}).items():
-            torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
 
 
 def test_async_feddf_distills_from_buffered_clients(spread):
