@@ -143,6 +143,9 @@ def test_evaluate_measures_teachers_on_own_test_texts(world):
     for party in TEACHERS:
         wanted = expected({party: softmax(world, WEIGHTS[party], party)})
         assert found[party] == pytest.approx({name: wanted[name][party] for name in wanted})
+    del world.federation.clients[1].examples["test"]
+    found = evaluate(world)
+    assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
 
 
 def test_evaluate_measures_baselines_on_global_test_set(world):
@@ -154,12 +157,6 @@ def test_evaluate_measures_baselines_on_global_test_set(world):
     for name, probabilities in predicted.items():
         wanted = expected({"hub": (probabilities, labels)})
         assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
-
-
-def test_evaluate_omits_data_set_without_test_texts(world):
-    del world.federation.clients[1].examples["test"]
-    found = evaluate(world)
-    assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
 
 
 def test_evaluate_without_distillation_equals_teachers(world):
@@ -245,16 +242,10 @@ def test_cross_entropy_at_a_temperature_by_hand():
     assert huge["tempered_loss"] == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
     probabilities = metrics.of_logits(logits, truth).probabilities
     assert found["loss"] == pytest.approx(log_loss(truth, probabilities, labels=[0, 1, 2]))
-
-
-def test_losses_need_logits_and_a_temperature():
-    assert "loss" not in metrics.measured(metrics.TestSet(np.eye(2), np.eye(2), np.arange(2)))
-    assert "tempered_loss" not in metrics.measured(metrics.of_logits(np.eye(2), np.arange(2)))
-
-
-def test_softmax_handles_large_logits():
-    found = metrics.of_logits(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]), np.arange(2)).probabilities
-    np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0.2, 0.6, 0.2]], atol=1e-15)
+    assert "loss" not in metrics.measured(metrics.TestSet(np.eye(2), np.eye(2), np.arange(2)))  # no logits
+    assert "tempered_loss" not in metrics.measured(metrics.of_logits(np.eye(2), np.arange(2)))  # no temperature
+    large = metrics.of_logits(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]), np.arange(2)).probabilities
+    np.testing.assert_allclose(large, [[0.5, 0.5, 0], [0.2, 0.6, 0.2]], atol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +259,5 @@ def test_rounds_to_target_returns_first_round_at_target(target, expected):
 def test_confusion_counts_truth_rows_and_prediction_columns():
     test = metrics.TestSet(np.eye(3)[[1, 1, 2]], np.eye(3)[[1, 1, 2]], np.array([0, 1, 1]))
     assert test.confusion.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]
-
-
-def test_metrics_of_no_examples_are_0():
     none = np.zeros((0, 3)), np.zeros(0, dtype=int)
     assert value("accuracy", *none) == 0 and value("f1", *none) == 0

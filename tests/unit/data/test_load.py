@@ -26,6 +26,8 @@ def with_files(task_dict, name, like, **files):
 
 
 def test_load_task_splits_by_roles(folder, task_dict, make):
+    (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
+    task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}  # a transfer set needs no labels
     task = load_task(make(task_dict), folder)
     assert {name: {key: len(part) for key, part in data.splits.items()} for name, data in task.datasets.items()} == {
         "A": {"train": 12, "valid": 4, "test": 4},
@@ -69,18 +71,9 @@ def test_load_task_reads_pairs(folder, task_dict, make):
         load_task(make(task_dict), folder)
 
 
-def test_load_task_needs_no_transfer_labels(folder, task_dict, make):
-    (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
-    task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}
-    assert len(load_task(make(task_dict), folder).datasets["T"].splits["train"]) == 12
-    task_dict["datasets"]["A"]["local"]["columns"] = {"text": "text"}
-    with refuses():
-        load_task(make(task_dict), folder)
-
-
 @pytest.mark.parametrize("case", [
-    "no folder", "nowhere", "context", "label column", "emotion file", "half a set", "half a set, named", "split",
-    "global", "transfer",
+    "no folder", "nowhere", "context", "label column", "no label column", "emotion file", "half a set",
+    "half a set, named", "split", "global", "transfer",
 ])  # fmt: skip
 def test_load_task_refuses(folder, task_dict, make, case):
     own, root = task_dict["datasets"]["A"]["local"], folder
@@ -90,6 +83,8 @@ def test_load_task_refuses(folder, task_dict, make, case):
         task_dict["context"] = 2
     elif case == "label column":
         own["columns"]["label"] = "text"
+    elif case == "no label column":
+        del own["columns"]["label"]
     elif case == "emotion file":
         (folder / "dialogues_x.txt").write_text("a __eou__\n")
         own |= {"format": "dailydialog", "files": pool("dialogues_x.txt")}
@@ -117,10 +112,13 @@ def test_load_task_omits_missing_local_set(folder, task_dict, make):
     for missing in ("error", ["A"]):
         with refuses():
             load_task(make(task_dict | {"missing": missing}), folder)
+    with_files(task_dict, "A", "A", train=[{"path": "a.csv"}], heldout=[{"path": "c.csv"}])
     task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
-    task = load_task(make(task_dict | {"missing": ["A"]}), folder)
+    task = load_task(make(task_dict | {"missing": ["A", "c.csv"]}), folder)
     assert list(task.datasets) == ["G", "T", "B"]
-    assert task.notes == ["A: left out, missing files: a.csv"]
+    assert task.notes == ["A: left out, missing files: a.csv, c.csv"]
+    assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("a.csv", "c.csv")]
+    assert recorded_files(task.files, folder) == {folder / name for name in ("g.csv", "t.csv")}
 
 
 def test_load_task_skips_only_optional_sets(folder, task_dict, make):
@@ -150,14 +148,6 @@ def test_load_task_records_permitted_missing_files(folder, task_dict, make):
     grown = load_task(make(task_dict | {"missing": absent}), folder)
     assert grown.notes == ["T: read without missing files: rounds/1.csv"]
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
-
-
-def test_load_task_omits_set_missing_all_files(folder, task_dict, make):
-    with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
-    task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
-    assert "B" not in task.datasets and task.notes == ["B: left out, missing files: b.csv, c.csv"]
-    assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("b.csv", "c.csv")]
-    assert recorded_files(task.files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
 
 
 def test_load_task_compares_checksums(folder, task_dict, make):

@@ -43,9 +43,6 @@ def test_pool_texts_joins_labeled_data_sets():
     assert pool.train.labels.tolist() == [0, 1, 1, 1] and pool.train.users.tolist() == [0, 0, 0, 1]
     assert pool.test.labels.tolist() == [1, 0, 0] and pool.test.users.tolist() == [0, 1, 1] and len(pool.test) == 3
     assert pool.notes == ["a note"] and pool.source == "local" and pool.digest == task().digest
-
-
-def test_pool_texts_keeps_pairs():
     examples = pool_texts(task(pairs=True)).train
     assert examples.pairs == [f"{text}?" for text in examples.texts] and len(examples) == 4
 
@@ -124,11 +121,6 @@ IDENTITIES = {
 }
 
 
-@pytest.mark.parametrize("blank", ["", "  ", None, float("nan")])
-def test_blank_cell_is_no_identity(blank):
-    assert identity(blank) is None and identity(" Ann ") == "Ann" and identity(0) == "0"
-
-
 def load(task_dict, make, folder, rows, columns, **changes):
     """The task whose data set A has ``rows`` (columns one and two) as train, in order, and as test."""
     records = [
@@ -153,6 +145,7 @@ def groups(rows, column):
 
 @pytest.mark.parametrize("case", IDENTITIES)
 def test_speaker_is_the_whole_value(task_dict, make, folder, case):
+    assert [identity(cell) for cell in ("", "  ", None, float("nan"), " Ann ", 0)] == [*[None] * 4, "Ann", "0"]
     rows, column = IDENTITIES[case]
     pool = pool_texts(load(task_dict, make, folder, rows, {"clients": {"speaker": column}}), "speaker")
     assert pool.train.users[: len(rows)].tolist() == groups(rows, column)

@@ -39,9 +39,6 @@ def test_read_csv_reads_long_texts(tmp_path):
     text = "long " * 40_000  # 200,000 characters; Python's own limit is 131,072
     (row,) = read_csv(put(tmp_path / "x.csv", f"text,label\n{text},good\n".encode()))
     assert row[1]["text"] == text
-
-
-def test_read_csv_refuses_an_endless_field(tmp_path):
     path = put(tmp_path / "x.csv", b'text,label\n"' + (b"x" * (1 << 20) + b"\n") * 17 + b'",good\n')
     with refuses():
         list(read_csv(path))
@@ -68,12 +65,9 @@ def test_read_csv_refuses_broken_files(tmp_path, content):
 @pytest.mark.parametrize("content", [
     b'{"a": 1}\n{"a": ', b'{"a": 1}\n[1]\n', b"[" * 100_000 + b"\n", b'{"a": ' + b"9" * 5000 + b"}\n", b"",
 ])  # fmt: skip
-def test_read_jsonl_refuses_broken_files(tmp_path, content):
+def test_read_jsonl_refuses_broken_files_and_endless_lines(tmp_path, monkeypatch, content):
     with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", content)))
-
-
-def test_read_jsonl_refuses_an_endless_line(tmp_path, monkeypatch):
     monkeypatch.setattr("knot_runner.data.readers.LONGEST_LINE", 100)
     with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
@@ -151,6 +145,8 @@ def test_contexts_by_hand():
     assert made.labels.tolist() == [0, 2, 1, 0, 0]
     plain = read_table("talk.csv", rows, TextColumns(text="said"), {})
     assert set(to_examples([plain], "T", data(role="transfer"), LABELS, context=0).labels) == {-1}
+    first, second = (read_table(name, records((name, "s", 0)), TALK, {}) for name in ("one", "two"))
+    assert to_examples([first, second], "A", data(), LABELS, context=3).texts == ["one", "two"]
 
 
 def test_to_examples_takes_clients_from_columns():
@@ -167,35 +163,24 @@ def test_to_examples_takes_clients_from_columns():
     }
     part = made.take(np.array([2, 0]))
     assert part.clients["speaker"] == ["7", "Ann"] and part.texts == ["d", "a"]
-
-
-def test_columns_refuse_a_known_name_for_clients():
     with refuses():
         build(TextColumns, {"text": "said", "clients": {"dialogue": "id"}}, "task.datasets.A.local.columns")
 
 
-def test_to_examples_restarts_dialogues_in_every_file():
-    first, second = (read_table(name, records((name, "s", 0)), TALK, {}) for name in ("one", "two"))
-    assert to_examples([first, second], "A", data(), LABELS, context=3).texts == ["one", "two"]
-
-
 def test_read_table_counts_rows_without_text():
     rows = records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0))
-    table = read_table("x.csv", rows, TALK, {})
+    for wrong in (3, 5):
+        with refuses():
+            read_table("x.csv", rows, TALK, {}, expected=wrong)
+    table = read_table("x.csv", rows, TALK, {}, expected=4)
     assert [row.text for row in table.rows] == ["a"]
     assert list(table_notes("A", [table])) == ["A: 3 rows without text are left out"]
     assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
 
 
-def test_read_table_checks_the_number_of_rows():
-    rows = records(("a", "s", 0), ("", "s", 0))
-    assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
-    for wrong in (1, 3):
-        with refuses():
-            read_table("x.csv", rows, TALK, {}, expected=wrong)
-
-
 def test_read_table_filters_rows():
+    table = read_table("x", records(("a\ud800", "s", 0)), TALK, {})
+    assert table.rows[0].text == "a?"  # a lone surrogate could not be encoded
     rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
@@ -226,9 +211,3 @@ def test_to_examples_refuses_unknown_labels(label):
 def test_check_raw_labels_refuses(changes):
     with refuses():
         check_raw_labels("A", data(**changes), LABELS)
-
-
-def test_read_table_replaces_lone_surrogates():
-    table = read_table("x", records(("a\ud800", "s", 0)), TALK, {})
-    assert to_examples([table], "A", data(), LABELS, 0).digest  # would raise if the text could not be encoded
-    assert table.rows[0].text == "a?"

@@ -24,7 +24,10 @@ def test_example_flops_counts_perceptron_matrix_products():
 
 def test_convolutions_by_their_outputs():
     """Of one's own: 3 channels of 8 x 8, 4 filters of 3 x 3, then a pooled linear head; depthwise by groups."""
+    before = torch.default_generator.get_state()
     found = example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
+    assert torch.equal(torch.default_generator.get_state(), before)  # no random number is drawn
+    assert example_flops(Network(own("Halves"), (1, 4, 4), 10)) is None  # no matrix product
     assert found.forward == 2 * (3 * 4 * 9 * 64 + 4 * 9 * 64 + 4 * 5)
     assert found.head == 2 * 4 * 5
 
@@ -58,10 +61,6 @@ def own(name):
     return CustomSettings(kind="custom", name=name, target=f"{__name__}:{name}", head="out", options={})
 
 
-def test_example_flops_is_none_without_matrix_products():
-    assert example_flops(Network(own("Halves"), (1, 4, 4), 10)) is None
-
-
 @pytest.mark.parametrize("head", ["published", "plain"])
 @pytest.mark.parametrize("length", [13, 26])
 def test_texts_by_their_tokens(head, length):
@@ -80,10 +79,3 @@ def test_texts_by_their_tokens(head, length):
 
 
 SMALL = ["model.hidden=16", "model.intermediate=24", "model.layers=2", "model.heads=2"]
-
-
-def test_example_flops_draws_no_random_numbers():
-    before = torch.default_generator.get_state()
-    example_flops(network("task=mnist", "model=cnn_4", "method=fedavg"))
-    example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
-    assert torch.equal(torch.default_generator.get_state(), before)

@@ -42,16 +42,12 @@ def compare(place, request, loss, *models, **ends):
 def test_offline_equals_a_plain_loop(place):
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": {"weight": 0.5}, "kd": KD}, [teacher], unlabeled=15)
-    loss = small.taught_by(small.frozen_model(place, teacher), labels=0.5)
-    _, facts = compare(place, request, loss, small.started("student"))
-    assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
-
-
-def test_frozen_network_is_in_evaluation_mode_without_gradients(place):
-    network, weights = small.put_teacher(place, WIDE, 1)
-    model = learner.frozen_network(network, weights, place)
+    model = learner.frozen_network(*teacher, place)
     assert not any(module.training for module in model.modules())
     assert not any(parameter.requires_grad for parameter in model.parameters())
+    loss = small.taught_by(model, labels=0.5)
+    _, facts = compare(place, request, loss, small.started("student"))
+    assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
 def test_mutual_learning_equals_two_plain_loops(place):

@@ -38,11 +38,20 @@ def test_mobilenet_has_the_published_size(norm):
     assert list(model.state_dict())[-1] == "head.bias"
 
 
-def test_mobilenet_rounds_channels_as_torchvision_does():
+def test_mobilenet_rounds_channels_and_begins_as_torchvision_does():
     widths = {0.1: [8, 8, 8, 8, 16, 16, 32], 0.75: [16, 24, 24, 48, 72, 120, 240], 1.4: [24, 32, 48, 88, 136, 224, 448]}
     for width, expected in widths.items():
         spec = network(width=width).spec
         assert [spec.channels(count) for count in (16, 24, 32, 64, 96, 160, 320)] == expected
+    torch.manual_seed(0)
+    model = build_network(network(width=1.0, last=1280, classes=203))
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
+            spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
+            assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05) and module.bias is None
+        if isinstance(module, nn.GroupNorm):
+            assert (module.weight == 1).all() and not module.bias.any()
+    assert float(model.head.weight.detach().std()) == pytest.approx(0.01, rel=0.05) and not model.head.bias.any()
 
 
 def test_mobilenet_equals_the_papers_pass():
@@ -83,18 +92,6 @@ def test_mobilenet_equals_the_papers_pass():
     for name, own in zip([*names, "features"], [*ends, y], strict=True):
         torch.testing.assert_close(taps[name], own, rtol=1e-10, atol=1e-12)
     assert taps["block7"].shape[2:] == (2, 1)  # five halvings of 40 x 24, rounded up
-
-
-def test_mobilenet_weights_begin_as_torchvisions():
-    torch.manual_seed(0)
-    model = build_network(network(width=1.0, last=1280, classes=203))
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
-            spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
-            assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05) and module.bias is None
-        if isinstance(module, nn.GroupNorm):
-            assert (module.weight == 1).all() and not module.bias.any()
-    assert float(model.head.weight.detach().std()) == pytest.approx(0.01, rel=0.05) and not model.head.bias.any()
 
 
 @pytest.mark.parametrize("changes", [

@@ -79,6 +79,10 @@ def test_first_model_starts_from_pretrained_weights(saved):
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
     model = initial_model(place, network, None, seed=5).bert.state_dict()
     assert all(torch.equal(model[name], tensor) for name, tensor in tensors.items())
+    (note,) = _check_weights([network, network, Network(SPEC, 500, 5)], root)
+    assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
+    with refuses():
+        _check_weights([network, Network(dataclasses.replace(LOCAL, layers=3), 500, 5)], root)
 
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
@@ -170,15 +174,6 @@ def test_load_pretrained_refuses_other_encoders(tmp_path):
         load_pretrained(model_with(0), LOCAL, tmp_path)
 
 
-def test_weights_are_checked_before_training(saved):
-    root = saved[0]
-    fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
-    (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
-    assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
-    with refuses():
-        _check_weights([fits, deeper], root)
-
-
 def test_load_pretrained_refuses_a_folder_without_weights(saved, tmp_path):
     spec = dataclasses.replace(SPEC, weights="nowhere")
     with refuses():
@@ -217,25 +212,20 @@ def test_hub_weights_are_of_their_revision(hub_config, monkeypatch):
         torch.testing.assert_close(model.bert.state_dict()[name], tensor)
 
 
-@pytest.mark.parametrize("info", [
-    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
-    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
-])  # fmt: skip
-def test_hub_weights_must_be_whole(hub_config, monkeypatch, info):
+def test_hub_weights_must_be_whole(hub_config, monkeypatch):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
-    loaded = encoder, info | {"mismatched_keys": set()}
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: loaded)
-    with refuses():
-        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
-
-def test_hub_weights_error_is_one_line(hub_config, monkeypatch):
     def refuse(source, **settings):
         raise OSError("We couldn't connect to the hub\nand a second line")
 
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", refuse)
-    with refuses():
-        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+    def loads(missing, unexpected):
+        info = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": set()}
+        return lambda *_, **__: (encoder, info)
+
+    for load in (loads({"embeddings.LayerNorm.bias"}, set()), loads(set(), {"bert.a"}), refuse):
+        monkeypatch.setattr(transformers.BertModel, "from_pretrained", load)
+        with refuses():
+            load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
 def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):

@@ -104,13 +104,10 @@ def distances(points):
     return np.linalg.norm(points[:, None] - points, axis=-1)
 
 
-def test_superclass_points_lie_one_or_two_apart():
+def test_points_of_classes_lie_as_far_apart_as_said():
+    np.testing.assert_allclose(distances(one_hot(3)), np.sqrt(2) * (1 - np.eye(3)), atol=1e-12)
     found = distances(superclass_points(["a", "b", "c", "d"], {"late": ["b", "d", "c"], "first": ["a"]}))
     np.testing.assert_allclose(found, [[0, 2, 2, 2], [2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]], atol=1e-12)
-
-
-def test_one_hot_places_points_equally_far_apart():
-    np.testing.assert_allclose(distances(one_hot(3)), np.sqrt(2) * (1 - np.eye(3)), atol=1e-12)
 
 
 @pytest.mark.parametrize(("geometry", "wanted"), [("given", None), ("onehot", 10), ("superclasses", 12)])
@@ -139,9 +136,6 @@ def test_digits_are_those_of_scikit_learn():
     ours, theirs = read_digits([1, 8, 8]), load_digits()
     np.testing.assert_array_equal(ours.pixels[:, 0], np.rint(theirs.images * (255 / 16)))
     np.testing.assert_array_equal(ours.labels, theirs.target)
-
-
-def test_scale_to_one_pixel_and_from_one():
     assert scale(np.arange(16.0).reshape(1, 4, 4), 1, 1).tolist() == [[[7.5]]]
     assert scale(np.array([[[3.0]]]), 2, 3).tolist() == [[[3.0] * 3] * 2]
 

@@ -47,12 +47,8 @@ def test_read_folders_reads_trees_and_zips(write, load, tmp_path, files, entry):
     found, order = (np.argsort(one.sum((1, 2, 3), dtype=int)) for one in (pixels, COLOR))
     np.testing.assert_array_equal(pixels[found], COLOR.transpose(0, 3, 1, 2)[order])
     assert labels[found].tolist() == [i // 2 for i in order]
-
-
-def test_read_folders_sorts_zip_members(write, load, tmp_path, files):
-    write.zipped(tmp_path / "a.zip", files)
-    write.zipped(tmp_path / "b.zip", dict(reversed(files.items())))
-    assert load("a.zip/train").digest == load("b.zip/train").digest
+    write.zipped(tmp_path / "reversed.zip", dict(reversed(files.items())))
+    assert load("reversed.zip/train").digest == load("set.zip/train").digest
 
 
 @pytest.mark.parametrize(("entry", "changes"), [

@@ -76,9 +76,6 @@ def test_participants_are_drawn_by_seed_and_round(world):
     assert len(set(draws)) > 5 and all(list(d) == sorted(set(d)) for d in draws)
     counts = np.bincount([c for d in draws for c in d], minlength=5)
     assert counts.min() > 10  # 24 expected of each
-
-
-def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     pair = world.federation.cluster([4, 1])
     assert pair.drawn(0) == [1, 4] and len(pair) == 2
     assert world.with_training(clients_per_round=0.5).federation.cluster([4, 1]).participants == 1

@@ -70,12 +70,6 @@ def test_partial_work_is_cut_phase_after_phase():
     assert cut.recipe.phases == (Phase(2, "head"), Phase(1, "body"))
 
 
-@pytest.mark.parametrize(("deadline", "epochs"), [(10.0, 4), (9.9, 3), (6.0, 2), (4.0, 1), (3.9, 0)])
-def test_whole_epochs_until_a_deadline(deadline, epochs):
-    """4 epochs of 2 s, and 2 s for sending."""
-    assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
-
-
 #: Algorithm, its settings, hidden layers, how many numbers a client receives and sends (4 pixels, 3 classes).
 NUMBERS = [
     ("fedavg", {}, (), 15, 15),
@@ -114,7 +108,9 @@ def test_work_times_include_second_model_of_program(paced):
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
-def test_work_times_omit_dropped_last_batch():
+def test_work_times_omit_dropped_last_batch_and_count_whole_epochs():
+    four = devices.WorkTime(4, 2.0, 2.0)  # epochs of 2 s, and 2 s for sending
+    assert [four.epochs_until(deadline) for deadline in (10.0, 9.9, 6.0, 4.0, 3.9)] == [4, 3, 2, 1, 0]
     (request,) = Played(None, members=[1], clients_per_round=1, batch_size=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], 0, 0).values()
     assert time.epoch == 10.0

@@ -13,14 +13,10 @@ from tests.unit.methods.federated.worlds import holding_out, normed_world, setti
 APFL, DITTO, FEDAVG, FEDSOUP = (METHODS[name] for name in ("apfl", "ditto", "fedavg", "fedsoup"))
 
 
-def apfl(alpha=0.4, adaptive=False, **changes):
-    return settings("apfl", alpha=alpha, adaptive=adaptive, **changes)
-
-
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
 def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=lr)
-    config = apfl(adaptive=adaptive, aggregation="uniform")
+    config = settings("apfl", alpha=0.4, adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, config, APFL, 3)
     w = world.federation.model.weights
     own, alphas = dict.fromkeys(range(5), w), dict.fromkeys(range(5), 0.4)
@@ -58,7 +54,7 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
 def test_apfl_own_optimizers_keep_their_own_momentum(world):
     """With momentum and decay alpha 1 is still what a client alone does."""
     heavy = world.with_training(clients_per_round=5, momentum=0.9, weight_decay=0.05)
-    _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)
+    _, ((_, trained, _),) = play(heavy, settings("apfl", alpha=1.0, adaptive=False), APFL, 1)
     _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
     for result, plain in zip(trained, plainly, strict=True):
         assert torch.equal(result.weights, plain.weights) and torch.equal(result.kept["weights"], plain.weights)
@@ -118,27 +114,18 @@ def test_ditto_pulls_own_models_towards_sent_model(whole):
         assert (found - w).norm() > 1e-3
 
 
-def test_ditto_trains_both_models_on_same_batches(world):
+def test_ditto_trains_both_models_on_same_batches_and_chilled(world):
     """Without a pull, a client's first own model is its part of the global one."""
-    _, ((_, trained, _),) = play(world, ditto(lam=0.0), DITTO, 1)
-    for sent, own in zip(trained[:3], trained[3:], strict=True):
-        assert sent.client == own.client and torch.equal(sent.weights, own.weights)
-
-
-def test_chilled_own_models_train_cold_too(world):
-    requests = DITTO.plan(ditto(temperature=0.5), DITTO.init(ditto(), world.federation), world.federation, 0)
+    _, ((requests, trained, _),) = play(world, ditto(lam=0.0, temperature=0.5), DITTO, 1)
     assert [request.objective.settings["temperature"] for request in requests] == [0.5] * 6
-    slow = DITTO.plan(
-        ditto(lr=0.03, temperature=0.5, lr_control=True), DITTO.init(ditto(), world.federation), world.federation, 0
-    )
-    assert [request.recipe.lr for request in slow] == [0.2] * 3 + [pytest.approx(0.06)] * 3
+    for sent, kept in zip(trained[:3], trained[3:], strict=True):
+        assert sent.client == kept.client and torch.equal(sent.weights, kept.weights)
+    slow = ditto(lr=0.03, temperature=0.5, lr_control=True)
+    requests = DITTO.plan(slow, DITTO.init(slow, world.federation), world.federation, 0)
+    assert [request.recipe.lr for request in requests] == [0.2] * 3 + [pytest.approx(0.06)] * 3
 
 
 ROUNDS = 8
-
-
-def fedsoup(start=0.0, **changes):
-    return settings("fedsoup", start=start, **changes)
 
 
 def right(vector, world, rows):
@@ -152,7 +139,7 @@ def test_clients_choose_between_two_soups(linear, start):
     world = holding_out(linear).with_training(
         rounds=ROUNDS, local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow", lr=10.0
     )
-    config = fedsoup(start, aggregation="uniform")
+    config = settings("fedsoup", start=start, aggregation="uniform")
     state, seen = play(world, config, FEDSOUP, ROUNDS)
     w, own, pools = world.federation.model.weights, {}, {}
     grown = kept = 0
@@ -186,7 +173,7 @@ def test_clients_choose_between_two_soups(linear, start):
 
 def test_fedsoup_counts_two_held_out_predictions_and_keeps_statistics_of_training(linear):
     world = holding_out(normed_world(linear)).with_training(rounds=1, clients_per_round=5, small_clients="allow")
-    _, seen = play(world, fedsoup(), FEDSOUP, 1)
+    _, seen = play(world, settings("fedsoup"), FEDSOUP, 1)
     for request in seen[0][0]:
         held, rows = len(world.federation.clients[request.client].valid), len(request.rows)
         assert request.program.further == pytest.approx(2 * held / (3 * rows))
@@ -197,8 +184,8 @@ def test_fedsoup_counts_two_held_out_predictions_and_keeps_statistics_of_trainin
 
 def test_fedsoup_init_refuses_client_without_held_out_examples(linear):
     with refuses():
-        FEDSOUP.init(fedsoup(), linear.federation)
+        FEDSOUP.init(settings("fedsoup"), linear.federation)
     world = holding_out(linear)
     world.federation.clients[3].examples["valid"] = world.federation.clients[3].valid[:0]
     with refuses():
-        FEDSOUP.init(fedsoup(), world.federation)
+        FEDSOUP.init(settings("fedsoup"), world.federation)
