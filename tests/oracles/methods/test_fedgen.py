@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.clusters import cluster_state, per_cluster
 from knot_runner.methods.contract import METHODS
@@ -125,6 +126,14 @@ def test_fedgen_clients_add_losses_on_generated_features(chilled):
                 (gradient,) = torch.autograd.grad(loss, weights)
                 weights = (weights - 0.1 * gradient).detach().requires_grad_()
         close(result.weights, weights.detach(), 1e-10)
+
+
+def test_lean_engine_trains_it_as_the_loop_does():
+    loop = Rounds(2)
+    (own,) = loop.federation.architectures
+    engine = Lean(own.network, loop.data, loop.world.engine.test, torch.float64, 1, 1)
+    lean = rounds_of(World(loop.federation, engine), loop.config, 2)[-1].after
+    close(lean["weights"], loop.states[1]["weights"], 1e-12)
 
 
 def test_clusters_have_generators_of_their_own():

@@ -1,6 +1,7 @@
 """KNOT's protocol by hand on three parties: who trains on what, from where, and what the student is given."""
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,8 @@ from knot_runner.config.settings import (
     SinkhornSettings,
     TeachersSettings,
 )
-from knot_runner.engine.requests import Train
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.losses import distillation
@@ -70,6 +72,33 @@ def answer(store, round, number, request):
     else:
         tensors, info = {"logits": torch.eye(3)[[number % 3, number % 3, number % 3, 0]]}, {}
     return store.put(request.stage, f"{round}.{number}", tensors, info)
+
+
+def test_teachers_train_alone_on_their_own_texts(run):
+    (teachers, *_), said, state = run(method())
+    assert [request.party for request in teachers] == list(PARTIES)
+    assert [request.stage for request in teachers] == ["local", "local", "pretrain"]
+    for request in teachers:
+        own, parts = request.party, (request.train, request.valid)
+        assert [part.examples for part in parts] == [("tokens", f"{own}-train"), ("tokens", f"{own}-valid")]
+        assert request.network == {party.name: party.network for party in federation().parties}[own]
+        assert request.start is None and request.seed == 7 and request.weights == "scratch"
+        assert request.objective.make is cross_entropy and request.select == "score"
+        assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
+    assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
+    assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]
+    assert state["before"] == "pretrain/0.2"
+
+
+def test_teachers_label_both_transfer_splits(run):
+    (_, labels, _), _, state = run(method("A"))
+    assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
+    asked = [(request.stage, request.party, request.weights, request.examples) for request in labels]
+    kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
+    wanted = itertools.product(PARTIES, ("train", "valid"))
+    assert asked == [("soft_labels", party, kept[party], ("tokens", f"pool-{split}")) for party, split in wanted]
+    assert [state[f"soft/{party}/train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
+    assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
 
 
 def test_knot_estimates_smoothed_biases_for_weighting_e(run):

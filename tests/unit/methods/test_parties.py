@@ -1,7 +1,5 @@
 """Parties that learn from each other: against a plain loop typed here, killed, and alone where the weight is 0."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +8,7 @@ from sklearn.metrics import f1_score
 from knot_runner.config.settings import EntropySettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.mutual import TrainParties, peer_losses
+from knot_runner.methods.mutual import TrainParties
 from knot_runner.models.network import build_network
 from tests.changed_settings import stage
 from tests.unit.methods import distill_requests as small
@@ -38,26 +36,6 @@ def together(place, **changes):
         "training": stage(3, 8, 0.01, 0.1, select="last"),
     }  # fmt: skip
     return TrainParties(**{**made, **changes})
-
-
-def test_peer_losses_average_divergences_from_others():
-    def kl(p, q):
-        return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
-
-    draws = torch.Generator().manual_seed(1)
-    logits = [torch.randn(4, 3, generator=draws, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    found = peer_losses(KL, logits, torch.zeros(3, 1, dtype=torch.float64))
-    shares = [torch.softmax(own, 1).tolist() for own in logits]
-    for number, loss in enumerate(found):
-        others = [other for other in range(3) if other != number]
-        wanted = [kl(shares[other][row], shares[number][row]) for other in others for row in range(4)]
-        assert float(loss.detach()) == pytest.approx(sum(wanted) / 8, abs=1e-12)
-    (own, *others) = torch.autograd.grad(found[0], logits, allow_unused=True)
-    mean = (torch.tensor(shares[1]) + torch.tensor(shares[2])) / 2
-    torch.testing.assert_close(own, (torch.tensor(shares[0]) - mean).to(own) / 4, rtol=0, atol=1e-7)
-    assert others == [None, None]  # no other party moves by it
-    alike = peer_losses(KL, [logits[0].detach()] * 2, torch.zeros(3, 1))
-    assert [float(loss) for loss in alike] == pytest.approx([0.0, 0.0], abs=1e-15)
 
 
 def own_batches(place, request, party, epoch):
