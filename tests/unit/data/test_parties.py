@@ -11,7 +11,6 @@ from PIL import Image
 from knot_runner import compose
 from knot_runner.config.settings import Dirichlet, Iid, PartyShares
 from knot_runner.config.settings.partition import party_shares
-from knot_runner.config.strict import build
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.held_out import UnlabeledImages, fit_images, load_unlabeled, with_transfer
 from knot_runner.data.images.partition import make_partition
@@ -59,10 +58,7 @@ def test_image_parties_share_all_images():
         assert len(set(np.bincount(np.array(parts[name]["train"] + parts[name]["valid"]) % 4))) == 1
     assert parts["server"]["test"] == list(range(1000, 1060))
     assert sorted(sum((parts[f"client {k}"]["test"] for k in range(4)), [])) == list(range(1000, 1060))
-
-
-def test_image_parties_hide_only_transfer_labels():
-    for data in parties().datasets.values():
+    for data in made.datasets.values():  # labels are hidden of the transfer set alone
         for part in data.splits.values():
             known = [-1] * len(part) if data.role == "transfer" else [number % 1000 % 4 for number in numbers(part)]
             assert part.labels.tolist() == known
@@ -101,17 +97,10 @@ def test_image_parties_default_to_one_hot_coordinates():
     assert parties(coordinates=points).labels.coordinates == points
 
 
-@pytest.mark.parametrize("options", [
-    {"train": 2, "classes": 2}, {"train": 30, "partition": Iid("iid", 15)}, {"train": 40, "partition": Iid("iid", 30)},
-])  # fmt: skip
-def test_image_parties_refuse_too_few_images(options):
-    with refuses():
-        parties(**options)
-
-
 def test_party_shares_leave_images_to_clients():
-    with refuses():
-        build(PartyShares, {"server": 0.6, "transfer": 0.5}, "partition")
+    for train, classes, clients in ((2, 2, 4), (30, 4, 15), (40, 4, 30)):
+        with refuses():
+            parties(train=train, classes=classes, partition=Iid("iid", clients))
     stages = dict.fromkeys(("local", "pretrain", "distill"), {"select": "last"})
     given = {"partition": {"server": 0.6, "valid": None}, "method": {"algorithm": "knot"}, "training": stages}
     assert party_shares(given) == {"server": 0.6, "transfer": 0.2, "valid": None}
@@ -161,10 +150,7 @@ def test_load_unlabeled_draws_limit_by_seed(tmp_path):
     assert digests[0] != digests[1]
     with refuses():
         load_unlabeled(settings("transfer.source=local", "transfer.max_examples=31"), tmp_path)
-
-
-def test_load_unlabeled_takes_turned_digits():
-    found = load_unlabeled(settings("transfer.max_examples=null"), None)
+    found = load_unlabeled(settings("transfer.max_examples=null"), None)  # digits, turned
     np.testing.assert_array_equal(found.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
     assert "rotated scikit-learn digits" in found.notes[0] and set(found.images.labels) == {-1}
 
@@ -197,14 +183,11 @@ def test_fit_images_converts_gray_as_pillow_does():
     np.testing.assert_allclose(back, np.repeat(found, 3, axis=1) / 255, atol=1e-6)
 
 
-def test_fit_images_takes_the_tasks_type():
+def test_fit_images_takes_the_tasks_type_and_channels():
     own = fit_images(gray(2, 4, value=0.5005), np.empty((0, 1, 4, 4), np.uint8))
     assert own.pixels.dtype == np.uint8 and set(own.pixels.ravel()) == {128}  # 127.63, rounded
     same = gray(2, 4)
     assert fit_images(same, np.empty((0, 1, 4, 4), np.float32)) is same
-
-
-def test_fit_images_refuses_other_channels():
     with refuses():
         fit_images(gray(1, 4, channels=2), np.empty((0, 3, 4, 4), np.float32))
 

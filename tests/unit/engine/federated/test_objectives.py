@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat, loop
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.training import train_batch
 from knot_runner.models.network import Network
@@ -145,24 +145,6 @@ def test_held_out_examples_have_features_of_their_own(monkeypatch):
     (whole,) = made("loop", HIDDEN).train([held])
     monkeypatch.setattr(loop, "INFERENCE_ROWS", 3)
     assert_alike(made("loop", HIDDEN).train([held]), [whole], 1e-12)
-
-
-@pytest.mark.parametrize("engine", ["lean", "stacked", "workers"])
-@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_group"])
-def test_features_are_those_of_the_loop(engine, model):
-    network = MODELS[model]
-    requests = [
-        Inference(one.start, one.rows, "train", output=output)
-        for one in cohort(network, RECIPES["plain"], shared=False)
-        for output in ("features", "logits")
-    ]
-    requests += [replace(request, many=True) for request in requests]
-    pool = made("lean" if engine == "workers" else engine, network, workers=2 if engine == "workers" else 1)
-    found = pool.logits(requests)
-    pool.close()
-    for one, other in zip(found, made("loop", network).logits(requests), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-    assert found[0].shape[1] != CLASSES and found[1].shape[1] == CLASSES
 
 
 def test_objectives_beside_each_other_stay_apart():

@@ -120,9 +120,6 @@ def test_training_goes_on_as_without_a_program():
     state, _ = play(world, fedala(rate=1e-300, share=0.5, layers=2), FEDALA, 3)
     plain, _ = play(world, settings(), FEDAVG, 3)
     torch.testing.assert_close(state["weights"], plain["weights"], rtol=1e-12, atol=1e-14)
-
-
-def test_fedala_first_mix_passes_exceed_window(linear):
-    world = linear.with_training(clients_per_round=5)
-    _, seen = play(world, fedala(threshold=10.0, window=4), FEDALA, 3)
-    assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]
+    everybody = world.with_training(clients_per_round=5)
+    _, seen = play(everybody, fedala(threshold=10.0, window=4), FEDALA, 3)
+    assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]  # more than the window

@@ -118,11 +118,10 @@ def test_work_times_omit_dropped_last_batch_and_count_whole_epochs():
 
 def test_fleet_refuses_a_deadline_that_nobody_meets(paced):
     paced(1.0, 2.0, 0.5)  # 16, 48, 16 s
-    with refuses():
-        Played(fleet_of(deadline=15.0))
     Played(fleet_of(deadline=16.0)), Played(fleet_of(deadline=8.0, late="partial"))
-    with refuses():
-        Played(fleet_of(deadline=7.9, late="partial"))
+    for changes in ({"deadline": 15.0}, {"deadline": 7.9, "late": "partial"}):
+        with refuses():
+            Played(fleet_of(**changes))
 
 
 def test_stragglers_by_speed_chills_the_slowest_clients(paced):
@@ -204,19 +203,14 @@ def test_speeds_are_lognormal_and_of_the_seed():
     assert not torch.equal(found, other)
 
 
-def test_failures_repeat_per_round_at_dropout_rate():
+def test_failures_and_availability_match_stated_shares():
     federation = many_clients()
     found = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
     shares = [share for share in found[0] if share is not None]
-    assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03) and sum(shares) / len(shares) == pytest.approx(
-        0.5, abs=0.05
-    )
+    assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03)
+    assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.05)
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
-
-
-def test_available_clients_match_stated_share_at_any_time():
-    federation = many_clients()
     fleet = fleet_of(availability={"share": 0.3, "period": 10.0})
     there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
     assert all(float(now.double().mean()) == pytest.approx(0.3, abs=0.03) for now in there)

@@ -63,12 +63,11 @@ def with_other(federation, requests, trained, client, factor):
     """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
     labels = federation.train_labels.clone()
     labels[federation.clients[client].train] = 1
-    other = [
-        dataclasses.replace(one, weights=factor * one.weights.flip(0), steps=one.steps + 5)
-        if one.client == client
-        else one
-        for one in trained
-    ]
+    other = list(trained)
+    for place, result in enumerate(trained):
+        if result.client == client:
+            changed = factor * result.weights.flip(0)
+            other[place] = dataclasses.replace(result, weights=changed, steps=result.steps + 5)
     return dataclasses.replace(federation, train_labels=labels), requests, other
 
 

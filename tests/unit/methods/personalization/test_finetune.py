@@ -87,19 +87,15 @@ def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
             torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
-def test_finetune_request_scales_rate_for_lr_control(world):
-    federation = federation_of(world, temperature=0.5, lr_control=True)
-    config = tuned_by(lr=0.1, epochs=1, checkpoints=1)
-    request = finetune.finetune_request(config, federation, {}, 1, 0)
-    assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
-
-
-def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
+def test_finetune_request_takes_temperatures_alone_from_rounds(world):
     other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
     federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
     recipe = finetune.finetune_request(tuned_by(), federation, {}, 0, 0).recipe
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
     assert personal_recipe(tuned_by(), federation, 0, 1).proximal == 0.0
+    federation = federation_of(world, temperature=0.5, lr_control=True)
+    request = finetune.finetune_request(tuned_by(lr=0.1), federation, {}, 1, 0)
+    assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
 def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
