@@ -82,22 +82,22 @@ def evaluate(world, state=STATE, probe=None):
 
 
 def expected(parts):
-    found = {"f1": {}, "accuracy": {}, "sd": {}}
+    actual = {"f1": {}, "accuracy": {}, "sd": {}}
     for name, (probabilities, labels) in parts.items():
         predicted = probabilities.argmax(1)
-        found["f1"][name] = f1_score(labels, predicted, average="macro", zero_division=0)
-        found["accuracy"][name] = accuracy_score(labels, predicted)
+        actual["f1"][name] = f1_score(labels, predicted, average="macro", zero_division=0)
+        actual["accuracy"][name] = accuracy_score(labels, predicted)
         apart = {}
         for p, label in zip(probabilities.astype(float), labels, strict=True):
             mean = [sum(p[c] * PLACES[c][axis] for c in range(3)) for axis in range(2)]
             apart.setdefault(int(label), []).append(np.hypot(*np.subtract(mean, PLACES[label])))
-        found["sd"][name] = np.mean([np.mean(distances) for distances in apart.values()])
+        actual["sd"][name] = np.mean([np.mean(distances) for distances in apart.values()])
     labels = np.concatenate([y for _, y in parts.values()])
     predicted = np.concatenate([p.argmax(1) for p, _ in parts.values()])
-    found["f1"]["ALL"] = f1_score(labels, predicted, average="macro", zero_division=0)
-    found["accuracy"]["ALL"] = accuracy_score(labels, predicted)
-    found["sd"]["ALL"] = np.mean(list(found["sd"].values()))
-    return found
+    actual["f1"]["ALL"] = f1_score(labels, predicted, average="macro", zero_division=0)
+    actual["accuracy"]["ALL"] = accuracy_score(labels, predicted)
+    actual["sd"]["ALL"] = np.mean(list(actual["sd"].values()))
+    return actual
 
 
 def stored(world, prefix=""):
@@ -109,10 +109,10 @@ def stored(world, prefix=""):
     }
 
 
-def assert_equal(found, wanted):
-    assert found.keys() == wanted.keys()
+def assert_equal(actual, wanted):
+    assert actual.keys() == wanted.keys()
     for measure, values in wanted.items():
-        assert found[measure] == pytest.approx(values, abs=1e-12), measure
+        assert actual[measure] == pytest.approx(values, abs=1e-12), measure
 
 
 def softmax(world, weights, party):
@@ -124,7 +124,7 @@ def softmax(world, weights, party):
 
 
 def test_evaluate_metrics_match_model_predictions(world):
-    found = evaluate(world)
+    actual = evaluate(world)
     for prefix, weights, part in (("", ("distill", "s"), "metrics"), ("before/", ("pretrain", "b"), "before")):
         kept = stored(world, prefix)
         assert sorted(kept) == sorted(TEACHERS)
@@ -133,38 +133,38 @@ def test_evaluate_metrics_match_model_predictions(world):
             assert probabilities.dtype == np.float32 and labels.dtype == np.int64
             np.testing.assert_allclose(probabilities, wanted, rtol=1e-6)
             assert labels.tolist() == truth.tolist()
-        assert_equal(found[part], expected(kept))
-    assert found["metrics"] != found["before"]
+        assert_equal(actual[part], expected(kept))
+    assert actual["metrics"] != actual["before"]
 
 
 def test_evaluate_measures_teachers_on_own_test_texts(world):
-    found = evaluate(world)["teachers"]
-    assert list(found) == TEACHERS
+    actual = evaluate(world)["teachers"]
+    assert list(actual) == TEACHERS
     for party in TEACHERS:
         wanted = expected({party: softmax(world, WEIGHTS[party], party)})
-        assert found[party] == pytest.approx({name: wanted[name][party] for name in wanted})
+        assert actual[party] == pytest.approx({name: wanted[name][party] for name in wanted})
     del world.federation.clients[1].examples["test"]
-    found = evaluate(world)
-    assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
+    actual = evaluate(world)
+    assert set(actual["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(actual["teachers"]) == ["near", "hub"]
 
 
 def test_evaluate_measures_baselines_on_global_test_set(world):
-    found = evaluate(world)["baselines"]
+    actual = evaluate(world)["baselines"]
     predicted = {party: softmax(world, WEIGHTS[party], "hub")[0] for party in TEACHERS}
     predicted["ensemble"] = sum(predicted.values()) / 3
     labels = softmax(world, WEIGHTS["hub"], "hub")[1]
-    assert list(found) == [*TEACHERS, "ensemble"]
+    assert list(actual) == [*TEACHERS, "ensemble"]
     for name, probabilities in predicted.items():
         wanted = expected({"hub": (probabilities, labels)})
-        assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
+        assert actual[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
 
 
 def test_evaluate_without_distillation_equals_teachers(world):
     state = {key: value for key, value in STATE.items() if key != "selected_epoch"} | {"student": "pretrain/b"}
-    found = evaluate(world, state)
+    actual = evaluate(world, state)
     for party in TEACHERS:
-        assert found["metrics"]["f1"][party] == found["teachers"][party]["f1"]
-    assert_equal(found["metrics"], expected(stored(world)))
+        assert actual["metrics"]["f1"][party] == actual["teachers"][party]["f1"]
+    assert_equal(actual["metrics"], expected(stored(world)))
 
 
 @pytest.mark.parametrize("most", [400, 5])
@@ -237,11 +237,11 @@ def test_cross_entropy_at_a_temperature_by_hand():
     logits, truth = np.array([[2.0, 0.0, -2.0], [0.0, 4.0, 0.0]]), np.array([0, 2])
     first = np.log(np.exp(1) + 1 + np.exp(-1)) - 1
     second = np.log(1 + np.exp(2) + 1) - 0
-    found, huge = (metrics.measured(metrics.of_logits(x, truth, temperature=2.0)) for x in (logits, logits * 1e4))
-    assert found["tempered_loss"] == pytest.approx((first + second) / 2)
+    actual, huge = (metrics.measured(metrics.of_logits(x, truth, temperature=2.0)) for x in (logits, logits * 1e4))
+    assert actual["tempered_loss"] == pytest.approx((first + second) / 2)
     assert huge["tempered_loss"] == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
     probabilities = metrics.of_logits(logits, truth).probabilities
-    assert found["loss"] == pytest.approx(log_loss(truth, probabilities, labels=[0, 1, 2]))
+    assert actual["loss"] == pytest.approx(log_loss(truth, probabilities, labels=[0, 1, 2]))
     assert "loss" not in metrics.measured(metrics.TestSet(np.eye(2), np.eye(2), np.arange(2)))  # no logits
     assert "tempered_loss" not in metrics.measured(metrics.of_logits(np.eye(2), np.arange(2)))  # no temperature
     large = metrics.of_logits(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]), np.arange(2)).probabilities

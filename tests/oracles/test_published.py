@@ -91,7 +91,7 @@ SOURCED = re.compile(
 def test_values_with_a_source_match_it():
     """Every line whose comment names one: its value, and what the comment says of the source's."""
     sources = PUBLISHED["sources"]
-    found = {}
+    actual = {}
     headed = set()
     for path in sorted(config_folder().rglob("*.yaml")):
         name = path.relative_to(config_folder()).with_suffix("").as_posix()
@@ -102,9 +102,9 @@ def test_values_with_a_source_match_it():
                 continue
             [(key, value)] = yaml.safe_load(text).items()
             assert sources.get(name, {}).get(key, ["", ""])[1] in comment, f"{name}: {line}"
-            found.setdefault(name, {})[key] = value
+            actual.setdefault(name, {})[key] = value
     expected = {name: rows for name, rows in sources.items() if is_here(name.removeprefix("experiment/"))}
-    assert found == {name: {key: value for key, (value, _) in rows.items()} for name, rows in expected.items()}
+    assert actual == {name: {key: value for key, (value, _) in rows.items()} for name, rows in expected.items()}
     assert headed == {name for name in PUBLISHED["headed"] if is_here(name.removeprefix("experiment/"))}
 
 

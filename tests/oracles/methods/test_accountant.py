@@ -66,10 +66,10 @@ def test_epsilon_after_is_infinite_without_noise():
 
 @accounted
 def test_noise_for_returns_least_sufficient_noise():
-    found = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
-    assert round(found, 4) == found
-    assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0
-    assert epsilon_after(mechanism(found - 0.0003, 60, 60), 0.01)(40) > 8.0
+    actual = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
+    assert round(actual, 4) == actual
+    assert epsilon_after(mechanism(actual, 60, 60), 0.01)(40) <= 8.0
+    assert epsilon_after(mechanism(actual - 0.0003, 60, 60), 0.01)(40) > 8.0
 
 
 @pytest.mark.thorough

@@ -135,11 +135,11 @@ def test_attention(p):
 
     def places(maps, example, size):
         side = maps.shape[-1] // size
-        found = []
+        actual = []
         for h, w in itertools.product(range(0, maps.shape[2], side), range(0, maps.shape[3], side)):
             pooled = [maps[example, c, h : h + side, w : w + side].mean() for c in range(maps.shape[1])]
-            found.append(sum(abs(value) ** p for value in pooled) / len(pooled))
-        return normal(found)
+            actual.append(sum(abs(value) ** p for value in pooled) / len(pooled))
+        return normal(actual)
 
     rows = []
     for example in range(B):
@@ -181,9 +181,9 @@ def probability_transfer(f, g):
 
 def distances_and_angles(f, g, weights=(25, 50)):
     def distances(x):
-        found = [distance(x[i], x[j]) if i != j else torch.zeros(()).double() for i in range(B) for j in range(B)]
-        mean = sum(found) / (B * B - B)
-        return [value / mean for value in found]
+        actual = [distance(x[i], x[j]) if i != j else torch.zeros(()).double() for i in range(B) for j in range(B)]
+        mean = sum(actual) / (B * B - B)
+        return [value / mean for value in actual]
 
     def cosine(x, i, j, k):
         if i in (j, k):

@@ -159,7 +159,7 @@ def test_feddf_follows_cosine_schedule_and_early_stopping(optimizer, valid, pati
             if valid and (step % 4 == 0 or step == last):
                 now = weights.detach().clone()
                 checked.append((kl(aside, one.logits(now, held)).mean(), step, now))
-                best = min(checked, key=lambda found: float(found[0]))
+                best = min(checked, key=lambda actual: float(actual[0]))
                 ended = step % 4 == 0 and step - best[1] >= patience
     assert one.row["distill_steps"] == step
     close(one.state["weights"], best[2] if valid else weights.detach(), 5e-5)
@@ -253,8 +253,8 @@ class Distilled(OneRound):
 
     def answers(self):
         """(features [K, n, H], logits [K, n, C]) of the clients on the transfer set."""
-        found = [self.logits(result.weights, TRANSFER) for result in self.trained]
-        return tuple(torch.stack(part) for part in zip(*found, strict=True))
+        actual = [self.logits(result.weights, TRANSFER) for result in self.trained]
+        return tuple(torch.stack(part) for part in zip(*actual, strict=True))
 
 
 def softened(z, targets, tau):
@@ -265,8 +265,8 @@ def softened(z, targets, tau):
 def distances(features):
     """All distances between examples over their mean, as RKD has them."""
     gaps = features[:, None] - features[None]
-    found = (gaps.square().sum(-1) + torch.eye(len(features))).sqrt() * (1 - torch.eye(len(features)))
-    return found / found[found > 0].mean()
+    actual = (gaps.square().sum(-1) + torch.eye(len(features))).sqrt() * (1 - torch.eye(len(features)))
+    return actual / actual[actual > 0].mean()
 
 
 def huber(x):
@@ -275,8 +275,8 @@ def huber(x):
 
 def confidences(logits):
     """U: distance of each client's output from uniform, [K, n, 1], over their sum."""
-    found = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)
-    return found / found.sum(0)
+    actual = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)
+    return actual / actual.sum(0)
 
 
 @pytest.mark.parametrize("weighting", ["A", "U"])

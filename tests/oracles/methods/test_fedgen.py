@@ -29,9 +29,13 @@ class Rounds:
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
         self.config, self.method = settings("fedgen", **changes), METHODS["fedgen"]
-        found = rounds_of(World(self.federation, self.world.engine), self.config, rounds)
-        self.start, self.states, self.rows = found[0].before, [one.after for one in found], [one.row for one in found]
-        self.seen = [(one.requests, one.trained) for one in found]
+        actual = rounds_of(World(self.federation, self.world.engine), self.config, rounds)
+        self.start, self.states, self.rows = (
+            actual[0].before,
+            [one.after for one in actual],
+            [one.row for one in actual],
+        )
+        self.seen = [(one.requests, one.trained) for one in actual]
 
     def parts(self, weights):
         first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
@@ -60,8 +64,8 @@ def test_heads_loss_weighs_label_shares_and_adds_diversity():
             logits = head.weight @ z[i] + head.bias
             total += share[int(y[i])][k] * -(logits[y[i]] - torch.logsumexp(logits, 0)) / 6
     apart = sum(((e[i] - e[j]) ** 2).mean() * (z[i] - z[j]).abs().mean() for i in range(6) for j in range(6)) / 36
-    found = heads_loss(z, e, y, heads, 0.6)
-    assert float(found) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
+    actual = heads_loss(z, e, y, heads, 0.6)
+    assert float(actual) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
 
 
 def test_fedgen_generator_continues_adam_from_its_state():

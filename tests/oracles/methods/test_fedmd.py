@@ -42,8 +42,8 @@ def two_architectures():
 def played(algorithm, rounds, federation, engine, **changes):
     """(states after each round, what was asked and trained in each, method, its settings)."""
     config = settings(algorithm, **changes)
-    found = rounds_of(World(federation, engine), config, rounds)
-    return [one.after for one in found], [(one.requests, one.trained) for one in found], METHODS[algorithm], config
+    actual = rounds_of(World(federation, engine), config, rounds)
+    return [one.after for one in actual], [(one.requests, one.trained) for one in actual], METHODS[algorithm], config
 
 
 def logits_by_hand(weights, client, inputs):
@@ -72,11 +72,11 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
         after = states[1][f"client/{client}/weights"]
         close(after, weights.detach())
         assert torch.equal(method.deployed(config, states[1], federation, client).weights, after)
-    found = scores.predict_test(method, config, states[1], federation, data.labels, engine)
+    actual = scores.predict_test(method, config, states[1], federation, data.labels, engine)
     models = [method.deployed(config, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
             for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip
-    assert found.clients == [float(hit.double().mean()) for hit in hits]
+    assert actual.clients == [float(hit.double().mean()) for hit in hits]
 
 
 def test_federation_deals_architectures_by_client_number():

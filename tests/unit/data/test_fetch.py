@@ -96,9 +96,9 @@ def test_fetch_file_refuses_unfit_parts_once(tmp_path, server, name):
     (DataFile("set/a.bin", 1000, FILE.sha256), "the published file has 1000"),
 ])  # fmt: skip
 def test_fetch_file_refuses_wrong_content(tmp_path, server, file, said):
-    with pytest.raises(FetchError, match=said) as found:
+    with pytest.raises(FetchError, match=said) as actual:
         get(tmp_path, server, file)
-    assert "\n" not in str(found.value) and found.value.exit_code == 1
+    assert "\n" not in str(actual.value) and actual.value.exit_code == 1
     assert names(tmp_path) == []
 
 
@@ -138,7 +138,7 @@ def test_fetch_file_accepts_any_file_if_unpublished(tmp_path, server):
 
 def test_fetch_file_downloads_once_for_two_processes(tmp_path, server, monkeypatch):
     """All have seen that the file is not there before the first begins."""
-    found, looked, all_looked = [], threading.local(), threading.Barrier(4)
+    actual, looked, all_looked = [], threading.local(), threading.Barrier(4)
 
     def state_seen_by_all(*where):
         state = file_state(*where)
@@ -147,12 +147,12 @@ def test_fetch_file_downloads_once_for_two_processes(tmp_path, server, monkeypat
         return state
 
     monkeypatch.setattr(fetch, "file_state", state_seen_by_all)
-    threads = [threading.Thread(target=lambda: found.append(get(tmp_path, server))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: actual.append(get(tmp_path, server))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [False, False, False, True] and server.asked == [("/a.bin", None)]
+    assert sorted(actual) == [False, False, False, True] and server.asked == [("/a.bin", None)]
     assert (tmp_path / "set/a.bin").read_bytes() == CONTENT and names(tmp_path) == ["a.bin"]
 
 
@@ -161,9 +161,9 @@ def test_fetch_file_reports_a_full_disk(tmp_path, server, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch.os, "fsync", full)
-    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as found:
+    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as actual:
         get(tmp_path, server)
-    assert found.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
+    assert actual.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
 
 
 def test_fetch_file_writes_nothing_outside(tmp_path, server):

@@ -131,13 +131,13 @@ def gray(count, side, value=0.5, channels=1):
 def test_load_unlabeled_ignores_labels(limit, tmp_path):
     """All 30 images stand in file order: no part is held out, a limit is not stratified, and no test set is read."""
     own = settings("transfer.source=local", f"transfer.max_examples={limit}", "transfer.local.test=[usps/none.gz]")
-    found = []
+    actual = []
     for labels in (np.arange(30) % 10, np.zeros(30), np.arange(30)[::-1] % 7):
         write_usps(tmp_path, labels)
-        found.append(load_unlabeled(own, tmp_path))
-    assert {one.images.digest for one in found} == {found[0].images.digest}
-    assert set(found[0].images.labels) == {-1} and [file.path for file in found[0].files] == ["usps/zip.test.gz"]
-    pixels, all_pixels = found[0].images.pixels.reshape(-1, 256), ((LEVELS + 1) / 2).astype(np.float32)
+        actual.append(load_unlabeled(own, tmp_path))
+    assert {one.images.digest for one in actual} == {actual[0].images.digest}
+    assert set(actual[0].images.labels) == {-1} and [file.path for file in actual[0].files] == ["usps/zip.test.gz"]
+    pixels, all_pixels = actual[0].images.pixels.reshape(-1, 256), ((LEVELS + 1) / 2).astype(np.float32)
     rows = [int(np.abs(all_pixels - row).sum(1).argmin()) for row in pixels]
     assert rows == sorted(set(rows)) and len(rows) == (30 if limit == "null" else 12)
     np.testing.assert_allclose(pixels, all_pixels[rows], atol=1e-6)
@@ -150,9 +150,9 @@ def test_load_unlabeled_draws_limit_by_seed(tmp_path):
     assert digests[0] != digests[1]
     with refuses():
         load_unlabeled(settings("transfer.source=local", "transfer.max_examples=31"), tmp_path)
-    found = load_unlabeled(settings("transfer.max_examples=null"), None)  # digits, turned
-    np.testing.assert_array_equal(found.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
-    assert "rotated scikit-learn digits" in found.notes[0] and set(found.images.labels) == {-1}
+    actual = load_unlabeled(settings("transfer.max_examples=null"), None)  # digits, turned
+    np.testing.assert_array_equal(actual.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
+    assert "rotated scikit-learn digits" in actual.notes[0] and set(actual.images.labels) == {-1}
 
 
 @pytest.mark.parametrize("words", [
@@ -168,19 +168,19 @@ def test_load_unlabeled_refuses_settings(words, tmp_path):
 
 def test_fit_images_scales_as_torch_does():
     pixels = np.random.default_rng(1).random((5, 1, 16, 16)).astype(np.float32)
-    found = fit_images(Images(pixels, np.full(5, -1)), np.empty((0, 1, 28, 28), np.float32))
+    actual = fit_images(Images(pixels, np.full(5, -1)), np.empty((0, 1, 28, 28), np.float32))
     wanted = torch.nn.functional.interpolate(torch.from_numpy(pixels), (28, 28), mode="bilinear", align_corners=False)
-    np.testing.assert_allclose(found.pixels, wanted.numpy(), atol=1e-6)
-    assert found.pixels.dtype == np.float32
+    np.testing.assert_allclose(actual.pixels, wanted.numpy(), atol=1e-6)
+    assert actual.pixels.dtype == np.float32
 
 
 def test_fit_images_converts_gray_as_pillow_does():
     colors = np.random.default_rng(2).integers(0, 256, (4, 3, 6, 6), dtype=np.uint8)
-    found = fit_images(Images(colors, np.full(4, -1)), np.empty((0, 1, 6, 6), np.uint8)).pixels
+    actual = fit_images(Images(colors, np.full(4, -1)), np.empty((0, 1, 6, 6), np.uint8)).pixels
     wanted = [np.asarray(Image.fromarray(one.transpose(1, 2, 0)).convert("L")) for one in colors]
-    assert found.dtype == np.uint8 and np.abs(found[:, 0].astype(int) - np.stack(wanted)).max() <= 1
-    back = fit_images(Images(found, np.full(4, -1)), np.empty((0, 3, 6, 6), np.float32)).pixels
-    np.testing.assert_allclose(back, np.repeat(found, 3, axis=1) / 255, atol=1e-6)
+    assert actual.dtype == np.uint8 and np.abs(actual[:, 0].astype(int) - np.stack(wanted)).max() <= 1
+    back = fit_images(Images(actual, np.full(4, -1)), np.empty((0, 3, 6, 6), np.float32)).pixels
+    np.testing.assert_allclose(back, np.repeat(actual, 3, axis=1) / 255, atol=1e-6)
 
 
 def test_fit_images_takes_the_tasks_type_and_channels():
@@ -199,10 +199,10 @@ def test_load_unlabeled_reads_a_folder_of_images(home, tmp_path):
     wide[:, 14:42] = 200  # what is left of it
     for name, pixels in (("b.png", wide), ("a.PNG", np.full((28, 28), 7, np.uint8))):
         Image.fromarray(pixels).save(tmp_path / home / name, format="PNG")
-    found = load_unlabeled(settings("transfer.local.train=[pictures]", name="own"), tmp_path)
-    assert found.images.pixels.shape == (2, 1, 28, 28) and set(found.images.labels) == {-1}
-    assert set(found.images.pixels[0].ravel()) == {7} and set(found.images.pixels[1].ravel()) == {200}
-    assert [file.path for file in found.files] == ["pictures"]
+    actual = load_unlabeled(settings("transfer.local.train=[pictures]", name="own"), tmp_path)
+    assert actual.images.pixels.shape == (2, 1, 28, 28) and set(actual.images.labels) == {-1}
+    assert set(actual.images.pixels[0].ravel()) == {7} and set(actual.images.pixels[1].ravel()) == {200}
+    assert [file.path for file in actual.files] == ["pictures"]
 
 
 def test_load_unlabeled_refuses_folders(tmp_path):

@@ -47,8 +47,8 @@ def plainly(last, clients=12, drawn=3):
     return state
 
 
-def same(found, wanted):
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+def same(actual, wanted):
+    return actual.keys() == wanted.keys() and all(torch.equal(actual[name], wanted[name]) for name in wanted)
 
 
 def parts_of(folder):

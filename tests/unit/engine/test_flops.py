@@ -18,18 +18,18 @@ def network(*words, inputs=None, classes=10):
 
 
 def test_example_flops_counts_perceptron_matrix_products():
-    found = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
-    assert (found.forward, found.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
+    actual = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
+    assert (actual.forward, actual.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
 
 
 def test_convolutions_by_their_outputs():
     """Of one's own: 3 channels of 8 x 8, 4 filters of 3 x 3, then a pooled linear head; depthwise by groups."""
     before = torch.default_generator.get_state()
-    found = example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
+    actual = example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
     assert torch.equal(torch.default_generator.get_state(), before)  # no random number is drawn
     assert example_flops(Network(own("Halves"), (1, 4, 4), 10)) is None  # no matrix product
-    assert found.forward == 2 * (3 * 4 * 9 * 64 + 4 * 9 * 64 + 4 * 5)
-    assert found.head == 2 * 4 * 5
+    assert actual.forward == 2 * (3 * 4 * 9 * 64 + 4 * 9 * 64 + 4 * 5)
+    assert actual.head == 2 * 4 * 5
 
 
 class Convolutions(nn.Module):
@@ -74,8 +74,8 @@ def test_texts_by_their_tokens(head, length):
     last = hidden**2
     if head == "published":
         last = 2 * hidden**2 + 2 * length * hidden**2 + 2 * length * hidden + 2 * hidden * in_head
-    found = example_flops(own, length)
-    assert found.forward == 2 * (layers * layer + last + hidden * 10) and found.head == 2 * hidden * 10
+    actual = example_flops(own, length)
+    assert actual.forward == 2 * (layers * layer + last + hidden * 10) and actual.head == 2 * hidden * 10
 
 
 SMALL = ["model.hidden=16", "model.intermediate=24", "model.layers=2", "model.heads=2"]

@@ -36,8 +36,8 @@ def a_batch(labels=LABELS, seed=0, epoch=1):
 def gradients(loss, student):
     """Of a loss (summed over examples) by the logits and every tap, zeros where one is not read."""
     leaves = [student.logits, *student.taps.values()]
-    found = torch.autograd.grad(loss.sum(), leaves, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
+    actual = torch.autograd.grad(loss.sum(), leaves, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, actual, strict=True)]
 
 
 def assert_same(ours, reference, student, tolerance=1e-10):

@@ -84,9 +84,9 @@ def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
     return request.run(place, work, silent)
 
 
-def assert_same_bits(found: dict, wanted: dict) -> None:
-    assert set(found) == set(wanted)
-    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+def assert_same_bits(actual: dict, wanted: dict) -> None:
+    assert set(actual) == set(wanted)
+    assert all(torch.equal(actual[name], tensor) for name, tensor in wanted.items())
 
 
 KD = {"weight": 0.7, "temperature": 2.0}
@@ -159,6 +159,6 @@ def plain(place, request, loss, models, after=lambda: None, epoch_end=lambda: No
         epoch_end()
 
 
-def assert_same(found, model, prefix=""):
+def assert_same(actual, model, prefix=""):
     for name, tensor in model.state_dict().items():
-        torch.testing.assert_close(found[prefix + name], tensor, rtol=1e-4, atol=2e-6)
+        torch.testing.assert_close(actual[prefix + name], tensor, rtol=1e-4, atol=2e-6)

@@ -32,11 +32,11 @@ def place(tmp_path):
 
 def compare(place, request, loss, *models, **ends):
     """(What the request leaves, its facts), which is what a plain loop over ``models`` leaves."""
-    found, facts = small.trained(request, place, f"compared {request.stage}")
+    actual, facts = small.trained(request, place, f"compared {request.stage}")
     small.plain(place, request, loss, models, **ends)
     for number, model in enumerate(models):
-        small.assert_same(found, model, f"{number}." if len(models) > 1 else "")
-    return found, facts
+        small.assert_same(actual, model, f"{number}." if len(models) > 1 else "")
+    return actual, facts
 
 
 def test_offline_equals_a_plain_loop(place):
@@ -197,8 +197,8 @@ def test_phase_begins_with_the_one_before(place):
     assert first.training.select == "last" and first.training.milestones == []
     second = in_phase(config, {"phases": [{}], "phase/1": "phase1/a"}, last)
     assert (second.stage, second.start, list(second.terms)) == ("phase2", ("phase1", "a"), ["kd"])
-    found = in_phase(config, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
-    assert found == dataclasses.replace(last, start=("phase2", "b"))
+    actual = in_phase(config, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
+    assert actual == dataclasses.replace(last, start=("phase2", "b"))
     assert phases_of(method_of("method=dml")) == [] == phases_of(method_of("method=kd"))
 
 

@@ -184,8 +184,8 @@ def test_entropy_matches_formula_and_stays_finite(form):
     expected = [FORMS[form](P[0, 0].tolist(), q) for q in Q[0].tolist()]
     assert function(options, P.log(), Q, LINE)[0].tolist() == pytest.approx(expected, rel=1e-6)
     sure = [0.9996, 0.0003, 0.0001]
-    found = function(options, P.double().log(), torch.tensor([[sure]], dtype=torch.float64), LINE)
-    assert found.item() == pytest.approx(FORMS[form](P[0, 0].tolist(), sure), rel=1e-12)
+    actual = function(options, P.double().log(), torch.tensor([[sure]], dtype=torch.float64), LINE)
+    assert actual.item() == pytest.approx(FORMS[form](P[0, 0].tolist(), sure), rel=1e-12)
     logits = torch.zeros(1, 1, 3, requires_grad=True)
     value = function(options, logits.log_softmax(-1), torch.eye(3)[None], LINE).sum()
     value.backward()

@@ -49,7 +49,7 @@ def own_batches(place, request, party, epoch):
 
 def test_parties_equal_plain_loops(place):
     request = together(place)
-    found, facts = small.trained(request, place, "together")
+    actual, facts = small.trained(request, place, "together")
     given = zip(request.networks, request.starts, strict=True)
     models = [small.frozen_model(place, one).requires_grad_() for one in given]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
@@ -76,7 +76,7 @@ def test_parties_equal_plain_loops(place):
                 loss.backward()
                 optimizer.step()
     for party, model in enumerate(models):
-        small.assert_same(found, model, f"{party}.")
+        small.assert_same(actual, model, f"{party}.")
     assert facts["best_epoch"] == 3 and facts["select"] == "score"
     assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
@@ -92,13 +92,13 @@ def test_parties_resume_bit_identically_after_kill(place, epoch):
 
 def test_parties_keep_epoch_with_best_mean_score(place):
     settings = stage(4, 8, 0.05, 0.0)
-    found, facts = small.trained(together(place, training=settings), place, "a")
+    actual, facts = small.trained(together(place, training=settings), place, "a")
     scores = [row["valid"] for row in facts["epochs"]]
     assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)
     own = []
     for party, network in enumerate((small.MLP, small.WIDE, small.MLP)):
         model = build_network(network)
-        model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in found.items() if n.startswith(f"{party}.")})
+        model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in actual.items() if n.startswith(f"{party}.")})
         x, y = small.pixels(place, f"valid {NAMES[party]}")
         own.append(f1_score(y, model.eval()(x).argmax(1), average="macro"))
     assert facts["best_score"] == pytest.approx(sum(own) / 3)

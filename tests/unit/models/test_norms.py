@@ -73,9 +73,9 @@ def test_batch_norm_single_value_uses_running_statistics(masked):
     if masked:  # one real row of two
         ours.mask = torch.tensor([1.0, 0.0], dtype=torch.float64)
         x, weights = (torch.cat([one, torch.zeros_like(one)]) for one in (x, weights))
-    found = step(ours, x, weights)
-    found[0], found[1] = found[0][:1], found[1][:1]
-    same(found, expected)
+    actual = step(ours, x, weights)
+    actual[0], actual[1] = actual[0][:1], actual[1][:1]
+    same(actual, expected)
 
 
 def test_batch_norm_of_padding_changes_nothing():
@@ -120,8 +120,8 @@ def test_max_pool_equals_pytorchs(shape, levels, single, seed):
     weights = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(seed))
     assert torch.equal(max_pool(x), expected)
     with torch.no_grad():
-        found = max_pool(x)
-    assert torch.equal(found, expected) and found.is_contiguous()
+        actual = max_pool(x)
+    assert torch.equal(actual, expected) and actual.is_contiguous()
     assert torch.equal(gradient_of(max_pool, x, weights), gradient_of(lambda x: F.max_pool2d(x, 2), x, weights))
 
 

@@ -18,27 +18,27 @@ def by_hand(name, model, batch):
         ids, mask, types = batch.values()
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         return [states[:, 0] for states in model.bert(**given, output_hidden_states=True).hidden_states[1:]]
-    x, found = batch["x"], []
+    x, actual = batch["x"], []
     if name in ("mlp", "linear"):
         x = x.flatten(1)
         for layer in model.layers:
-            found.append(x := F.relu(layer(x)))
+            actual.append(x := F.relu(layer(x)))
     elif name.startswith("cnn"):
         for conv in model.convs:
-            found.append(x := F.max_pool2d(F.relu(conv(x)), 2))
+            actual.append(x := F.max_pool2d(F.relu(conv(x)), 2))
     elif name == "resnet":
         x = F.relu(model.norm(model.stem(x)))
         for first, last in ((0, 2), (2, 3), (3, 5)):
-            found.append(x := model.stages[first:last](x))
+            actual.append(x := model.stages[first:last](x))
     elif name == "wrn":
         x = model.stem(x)
         for first in (0, 2, 4):
-            found.append(x := model.stages[first : first + 2](x))
+            actual.append(x := model.stages[first : first + 2](x))
     elif name == "vgg":
         for number, stage in enumerate(model.stages):
-            found.append(x := stage(x))
+            actual.append(x := stage(x))
             x = F.max_pool2d(x, 2) if number < 2 else x
-    return found
+    return actual
 
 
 NAMES = {

@@ -121,13 +121,13 @@ def test_iteration_at_a_fifth_by_hand(mode):
     """On a line: the start x0 goes to .8 x0 + .2 mu and .8 x0 + .2 nu; the server then a fifth from nu's to mu's."""
     mu, nu = Measure(np.array([[100.0]])), Measure(np.array([[200.0]]))
     options = fedwad(mode=mode, support=1, iterations=1, t=0.2, start_scale=10.0)
-    found = distance_between(mu, nu, options, draws(), trace=True)
-    (x0,), (x1,) = (measure.points[0] for measure in found.measures)
+    actual = distance_between(mu, nu, options, draws(), trace=True)
+    (x0,), (x1,) = (measure.points[0] for measure in actual.measures)
     assert x0 == 10 * draws()("start").standard_normal((1, 1))[0, 0]
     assert x1 == pytest.approx(0.8 * x0 + 0.2 * (0.8 * 200 + 0.2 * 100))
-    assert found.value == pytest.approx((100 - x1) + (200 - x1))
-    assert found.server_only == (pytest.approx(100.0),)
-    assert found.sums == (pytest.approx(0.8 * (100 - x0) + 20.0 + 0.8 * (200 - x0)),)
+    assert actual.value == pytest.approx((100 - x1) + (200 - x1))
+    assert actual.server_only == (pytest.approx(100.0),)
+    assert actual.sums == (pytest.approx(0.8 * (100 - x0) + 20.0 + 0.8 * (200 - x0)),)
 
 
 def test_counts_are_in_lowest_terms():

@@ -54,14 +54,14 @@ def test_sensitivities_hold(seed, t, support):
 def test_clipped_points_lie_on_the_ball(radius):
     points = gaussian(50, 3, "mu").points
     norms = np.linalg.norm(points, axis=1)
-    found = clip_to_ball(points, radius)
+    actual = clip_to_ball(points, radius)
     outside = norms > radius
     assert outside.any() or radius == 3.0
-    np.testing.assert_allclose(np.linalg.norm(found[outside], axis=1), radius, rtol=1e-14)
-    np.testing.assert_allclose(found[outside] / radius, points[outside] / norms[outside, None], rtol=1e-12)
-    np.testing.assert_array_equal(found[~outside], points[~outside])
+    np.testing.assert_allclose(np.linalg.norm(actual[outside], axis=1), radius, rtol=1e-14)
+    np.testing.assert_allclose(actual[outside] / radius, points[outside] / norms[outside, None], rtol=1e-12)
+    np.testing.assert_array_equal(actual[~outside], points[~outside])
     heavy = Client(Measure(points, np.arange(1, 51)), private(clip=radius), "mu", draws())._samples
-    np.testing.assert_array_equal(heavy.points, found)
+    np.testing.assert_array_equal(heavy.points, actual)
     assert heavy.weights.tolist() == list(range(1, 51))
 
 

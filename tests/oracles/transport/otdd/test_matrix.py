@@ -53,8 +53,8 @@ def moved(data, offsets):
 def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad, seed, t, offsets):
     """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
     data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
-    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
-    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
+    actual = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(actual, plain(data, options), rtol=1e-5)
 
 
 def test_exact_solver_has_float64_alone(sets, options):
@@ -104,9 +104,9 @@ def test_tiles_hold_every_pair_once(sets, support):
 
 def test_matrix_of_one_class_and_equal_features(options):
     same = [LabeledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
-    found = distance_matrix(same, options, SEED, 1)
-    np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)
-    assert np.isfinite(found).all() and found[0, 2] >= 2 * 3 * 4.0
+    actual = distance_matrix(same, options, SEED, 1)
+    np.testing.assert_allclose(actual, plain(same, options), rtol=1e-10)
+    assert np.isfinite(actual).all() and actual[0, 2] >= 2 * 3 * 4.0
 
 
 @pytest.mark.parametrize(("scale", "covariance"), [(1e200, "sqrt_frobenius"), (1e90, "sigma_frobenius")])

@@ -117,9 +117,9 @@ def readers(image_task, write, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", SEEN)
 def test_decoding_keeps_what_is_seen(readers, reader, name):
     data, seen, tolerance = SEEN[name]
-    found = readers[reader](data)
-    assert found.shape == (3, HEIGHT, WIDTH) and found.dtype == np.uint8
-    assert np.abs(found.transpose(1, 2, 0).astype(float) - seen).max() <= tolerance
+    actual = readers[reader](data)
+    assert actual.shape == (3, HEIGHT, WIDTH) and actual.dtype == np.uint8
+    assert np.abs(actual.transpose(1, 2, 0).astype(float) - seen).max() <= tolerance
 
 
 @pytest.mark.parametrize("reader", READERS)

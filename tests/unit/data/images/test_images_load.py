@@ -106,8 +106,8 @@ def distances(points):
 
 def test_points_of_classes_lie_as_far_apart_as_said():
     np.testing.assert_allclose(distances(one_hot(3)), np.sqrt(2) * (1 - np.eye(3)), atol=1e-12)
-    found = distances(superclass_points(["a", "b", "c", "d"], {"late": ["b", "d", "c"], "first": ["a"]}))
-    np.testing.assert_allclose(found, [[0, 2, 2, 2], [2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]], atol=1e-12)
+    actual = distances(superclass_points(["a", "b", "c", "d"], {"late": ["b", "d", "c"], "first": ["a"]}))
+    np.testing.assert_allclose(actual, [[0, 2, 2, 2], [2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]], atol=1e-12)
 
 
 @pytest.mark.parametrize(("geometry", "wanted"), [("given", None), ("onehot", 10), ("superclasses", 12)])

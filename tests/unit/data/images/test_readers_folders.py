@@ -44,9 +44,9 @@ def test_read_folders_reads_trees_and_zips(write, load, tmp_path, files, entry):
     task = load(entry)
     pixels = np.concatenate([task.train.pixels, task.test.pixels])
     labels = np.concatenate([task.train.labels, task.test.labels])
-    found, order = (np.argsort(one.sum((1, 2, 3), dtype=int)) for one in (pixels, COLOR))
-    np.testing.assert_array_equal(pixels[found], COLOR.transpose(0, 3, 1, 2)[order])
-    assert labels[found].tolist() == [i // 2 for i in order]
+    actual, order = (np.argsort(one.sum((1, 2, 3), dtype=int)) for one in (pixels, COLOR))
+    np.testing.assert_array_equal(pixels[actual], COLOR.transpose(0, 3, 1, 2)[order])
+    assert labels[actual].tolist() == [i // 2 for i in order]
     write.zipped(tmp_path / "reversed.zip", dict(reversed(files.items())))
     assert load("reversed.zip/train").digest == load("set.zip/train").digest
 

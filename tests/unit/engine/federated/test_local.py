@@ -29,13 +29,13 @@ def test_epochs_permute_rows_and_steps_counts_batches(size, batch, drop_last, ph
     request = request_with(
         size, batch_size=batch, drop_last=drop_last, phases=tuple(Phase(n, names[k]) for k, n in enumerate(phases))
     )
-    found = list(local.epochs(request, "none"))
-    assert [epoch.trains for epoch in found] == [names[k] for k, n in enumerate(phases) for _ in range(n)]
+    actual = list(local.epochs(request, "none"))
+    assert [epoch.trains for epoch in actual] == [names[k] for k, n in enumerate(phases) for _ in range(n)]
     kept = size - size % batch if drop_last else size
-    for epoch in found:
+    for epoch in actual:
         assert len(epoch.order) == len(set(epoch.order.tolist())) == kept
         assert set(epoch.order.tolist()) <= set(range(size))
-    assert local.steps(request.recipe, size) == sum(len(range(0, kept, batch)) for _ in found)
+    assert local.steps(request.recipe, size) == sum(len(range(0, kept, batch)) for _ in actual)
 
 
 def test_local_draws_depend_on_seed_round_client_alone():
@@ -64,7 +64,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
     draws = torch.Generator().manual_seed(2)
     pictures = torch.rand(12, *shape, generator=draws)
     shifts, flips = torch.randint(0, 9, (12, 2), generator=draws), torch.arange(12) % 2 == 0
-    found = augmented_images(pictures, shifts, flips)
+    actual = augmented_images(pictures, shifts, flips)
     channels, height, width = shape
     for n in range(12):
         for i in range(height):
@@ -72,17 +72,17 @@ def test_augmentation_against_a_loop_over_pixels(shape):
                 column = width - 1 - j if flips[n] else j
                 y = reflected(int(shifts[n, 0]) + i - 4, height)
                 x = reflected(int(shifts[n, 1]) + column - 4, width)
-                assert torch.equal(found[n, :, i, j], pictures[n, :, y, x])
+                assert torch.equal(actual[n, :, i, j], pictures[n, :, y, x])
     assert augmented_images(pictures, None, None) is pictures
 
 
 def test_bytes_and_fractions_are_normalized_alike():
     whole, parts = images((3, 8, 8)), images((3, 8, 8), kind=torch.float64)
     rows = torch.tensor([3, 0, 79, 3])
-    found = normalized(whole, rows, torch.float64)
-    assert torch.allclose(found, normalized(parts, rows, torch.float64), rtol=0, atol=1e-6)
+    actual = normalized(whole, rows, torch.float64)
+    assert torch.allclose(actual, normalized(parts, rows, torch.float64), rtol=0, atol=1e-6)
     by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
-    assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
+    assert actual[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

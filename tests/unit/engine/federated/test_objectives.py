@@ -76,7 +76,7 @@ def test_objective_of_features_matches_steps_by_hand(engine):
     results = pool.train([replace(request, recipe=whole) for request in requests])
     pool.close()
     data = images(HIDDEN.inputs)
-    for request, found in zip(requests, results, strict=True):
+    for request, actual in zip(requests, results, strict=True):
         x = (data.pixels[request.rows].double().flatten(1) / 255 - data.mean.double()) / data.std.double()
         labels = data.labels[request.rows]
 
@@ -94,7 +94,7 @@ def test_objective_of_features_matches_steps_by_hand(engine):
             hard = torch.logsumexp(logits, 1) - logits[torch.arange(len(x)), labels]
             (slope,) = torch.autograd.grad((hard + own).mean(), weights)
             weights = (weights - 0.1 * slope).detach()
-        torch.testing.assert_close(found.weights, weights, rtol=0, atol=1e-7)
+        torch.testing.assert_close(actual.weights, weights, rtol=0, atol=1e-7)
 
 
 def around_own_mean(settings, inputs):
@@ -135,8 +135,8 @@ def copied(settings, work):
 def test_copies_of_a_model_have_features_of_their_own():
     (request, *_) = asked(HIDDEN, "plain", FEATURES)
     (wanted,) = made("loop", HIDDEN).train([request])
-    (found,) = made("lean", HIDDEN).train([replace(request, program=LocalProgram(copied))])
-    torch.testing.assert_close(found.kept["weights"], wanted.weights, rtol=0, atol=1e-12)
+    (actual,) = made("lean", HIDDEN).train([replace(request, program=LocalProgram(copied))])
+    torch.testing.assert_close(actual.kept["weights"], wanted.weights, rtol=0, atol=1e-12)
 
 
 def test_held_out_examples_have_features_of_their_own(monkeypatch):
@@ -180,7 +180,7 @@ def requests():
     cohort_ = cohort(NETWORK, RECIPES["plain"])
     to = torch.linspace(-1, 1, len(cohort_[0].start.weights), dtype=torch.float64)
     program = LocalProgram(pulled, {"share": 0.25}, {"to": to})
-    return [replace(one, program=program) if place != 2 else one for place, one in enumerate(cohort_)], to
+    return [replace(one, program=program) if index != 2 else one for index, one in enumerate(cohort_)], to
 
 
 @pytest.fixture(scope="module")
@@ -191,37 +191,37 @@ def expected():
 def test_local_program_changes_weights_and_returns_kept_values(expected):
     asked, to = requests()
     plain = made("loop", NETWORK).train([replace(request, program=None) for request in asked])
-    for place, (found, without) in enumerate(zip(expected, plain, strict=True)):
-        assert (found.steps, found.loss, found.before) == (without.steps, without.loss, without.before)
-        weights = without.weights if place == 2 else 0.75 * without.weights + 0.25 * to
-        torch.testing.assert_close(found.weights, weights, rtol=1e-12, atol=1e-14)
-        if place != 2:
-            count = len(asked[place].rows)
-            assert found.kept["order"].sort().values.tolist() == sorted([*range(count)] * 2)
-            assert float(found.kept["scalar"]) == 0.25
+    for index, (actual, without) in enumerate(zip(expected, plain, strict=True)):
+        assert (actual.steps, actual.loss, actual.before) == (without.steps, without.loss, without.before)
+        weights = without.weights if index == 2 else 0.75 * without.weights + 0.25 * to
+        torch.testing.assert_close(actual.weights, weights, rtol=1e-12, atol=1e-14)
+        if index != 2:
+            count = len(asked[index].rows)
+            assert actual.kept["order"].sort().values.tolist() == sorted([*range(count)] * 2)
+            assert float(actual.kept["scalar"]) == 0.25
         else:
-            assert found.kept == {}
+            assert actual.kept == {}
 
 
 @pytest.mark.parametrize(("engine", "workers"), [("lean", 1), ("lean", 2), ("stacked", 1)])
 def test_engines_agree(expected, engine, workers):
     trainer = made(engine, NETWORK, workers=workers)
     try:
-        found = trainer.train(requests()[0])
+        actual = trainer.train(requests()[0])
     finally:
         trainer.close()
-    for place, (one, same) in enumerate(zip(found, expected, strict=True)):
+    for index, (one, same) in enumerate(zip(actual, expected, strict=True)):
         assert set(one.kept) == set(same.kept)
         assert all(torch.equal(one.kept[name], same.kept[name]) for name in same.kept)
         torch.testing.assert_close(one.weights, same.weights, rtol=1e-10, atol=1e-12)
-        if place != 2:  # the loop's own numbers
+        if index != 2:  # the loop's own numbers
             assert torch.equal(one.weights, same.weights) and one.loss == same.loss
 
 
 def test_local_program_marks_non_finite_results():
     (request, *_), loop = requests()[0], made("loop", NETWORK)
-    found = loop.train([replace(request, program=LocalProgram(broken)), request])
-    assert [one.finite for one in found] == [False, True]
+    actual = loop.train([replace(request, program=LocalProgram(broken)), request])
+    assert [one.finite for one in actual] == [False, True]
 
 
 def heavy(settings, work):
@@ -232,11 +232,11 @@ def test_lean_pool_exchanges_large_tensors_without_deadlock():
     sent = torch.arange(500_000, dtype=torch.float64)
     program = LocalProgram(heavy, {}, {"sent": sent})
     many = [replace(requests()[0][0], client=number, program=program) for number in range(9)]
-    engine, found = made("lean", NETWORK, workers=2), []
-    thread = threading.Thread(target=lambda: found.extend(engine.train(many)), daemon=True)
+    engine, actual = made("lean", NETWORK, workers=2), []
+    thread = threading.Thread(target=lambda: actual.extend(engine.train(many)), daemon=True)
     thread.start()
     thread.join(60)
     waits = thread.is_alive()
     engine.close()
     assert not waits
-    assert all(torch.equal(one.kept["kept"], sent + 1) for one in found) and len(found) == 9
+    assert all(torch.equal(one.kept["kept"], sent + 1) for one in actual) and len(actual) == 9

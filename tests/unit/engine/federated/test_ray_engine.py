@@ -37,9 +37,9 @@ def requests():
 def test_ray_engine_matches_lean_and_close_kills_actors(monkeypatch):
     ray, said = faked(monkeypatch), []
     engine = made(said=said)
-    found = engine.train(requests())
-    assert all(map(equal, found, made("lean", 1).train(requests())))
-    found[0].weights.add_(1.0)  # what comes back is the caller's own
+    actual = engine.train(requests())
+    assert all(map(equal, actual, made("lean", 1).train(requests())))
+    actual[0].weights.add_(1.0)  # what comes back is the caller's own
     assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are assigned to 2 actors"]
     assert ray.calls.count("EngineActor") == 2 and ray.calls.count("run") == 6
     engine.close()

@@ -41,8 +41,8 @@ def test_stacked_float32_ignores_neighbors_at_fixed_stack(model):
     engine = stacked(MODELS[model], torch.float32, stack=4)
     together = engine.train(requests)
     for chosen in ([0], [6, 2, 3], [5, 4, 3, 2, 1]):
-        for k, found in zip(chosen, engine.train([requests[k] for k in chosen]), strict=True):
-            assert equal(found, together[k])
+        for k, actual in zip(chosen, engine.train([requests[k] for k in chosen]), strict=True):
+            assert equal(actual, together[k])
 
 
 def test_stacked_engine_repeats_round_after_other_requests():
@@ -61,8 +61,8 @@ def test_chunks_group_recipes_differing_only_in_numbers():
     mixed = [replace(one, recipe=r, objective=loss) for one, r, loss in zip(requests, recipes, losses, strict=True)]
     engine = stacked(network)
     assert len(chunks(mixed)) == 1
-    for request, found in zip(mixed, engine.train(mixed), strict=True):
-        assert equal(found, engine.train([request])[0])
+    for request, actual in zip(mixed, engine.train(mixed), strict=True):
+        assert equal(actual, engine.train([request])[0])
 
 
 def _fewer_epochs():
@@ -100,9 +100,9 @@ def test_stacked_engine_isolates_a_diverging_client():
     requests = cohort(MODELS["cnn"], RECIPES["momentum"])
     hot = replace(requests[0], recipe=replace(requests[0].recipe, lr=1e200))
     engine = stacked(MODELS["cnn"])
-    found, expected = engine.train([hot, *requests[1:]]), engine.train(requests)
-    assert not found[0].weights.isfinite().all()
-    assert all(equal(a, b) for a, b in zip(found[1:], expected[1:], strict=True))
+    actual, expected = engine.train([hot, *requests[1:]]), engine.train(requests)
+    assert not actual[0].weights.isfinite().all()
+    assert all(equal(a, b) for a, b in zip(actual[1:], expected[1:], strict=True))
 
 
 def test_stacked_bf16_differs_slightly_from_float32():
@@ -231,8 +231,8 @@ def test_program_step_avoids_operations_unfit_for_graphs(model, recipe):
     with Operations() as operations:
         for trains in structure.trains:
             program.step(4, trains)
-    found = {name.strip("_") for name in operations.names}
-    assert "bmm" in found and not found & {name.strip("_") for name in NOT_IN_A_GRAPH | NOT_DETERMINISTIC}
+    actual = {name.strip("_") for name in operations.names}
+    assert "bmm" in actual and not actual & {name.strip("_") for name in NOT_IN_A_GRAPH | NOT_DETERMINISTIC}
 
 
 class Tape:
@@ -277,7 +277,7 @@ def test_program_capture_preserves_results_and_reuses_graphs(model, tapes):
     requests = cohort(network, recipe)
     structure = structure_of(requests[0])
     temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
-    phases, found = plan_chunk(structure, requests, temperatures), []
+    phases, actual = plan_chunk(structure, requests, temperatures), []
     for captures in (False, True):
         program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)
         program.captures = captures
@@ -285,9 +285,9 @@ def test_program_capture_preserves_results_and_reuses_graphs(model, tapes):
             program.load(requests)
             for phase in phases:
                 program.run(phase)
-            found.append([tensor.clone() for tensor in program.state])
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+            actual.append([tensor.clone() for tensor in program.state])
+    for other in actual[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(actual[0], other, strict=True))
     widths = {(width(active), phase.trains) for phase in phases for active in phase.active}
     assert set(program.graphs) == widths and len(tapes) == len(widths) > 1
     assert sum(tape.replays for tape in tapes) == 2 * sum(len(phase.active) for phase in phases)

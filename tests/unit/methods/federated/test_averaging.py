@@ -35,12 +35,12 @@ def test_mean_in_parts_equals_whole_mean(size, clients):
     for aggregation, unweighted in (("weighted", ()), ("uniform", ()), ("weighted", ("counts",))):
         mean, row = mean_of(Gathering(0, 1, iter(sent), dict, aggregation, unweighted))
         assert row == {} and set(mean) == {"update", "counts"}
-        for name, found in mean.items():
+        for name, actual in mean.items():
             uniform = aggregation == "uniform" or name in unweighted
             by = [1.0 if uniform else one.examples for one in sent]
             expected = sum(weight * one.parts[name].double() for weight, one in zip(by, sent, strict=True)) / sum(by)
-            assert found.dtype == torch.float64 and found.shape == sent[0].parts[name].shape
-            torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
+            assert actual.dtype == torch.float64 and actual.shape == sent[0].parts[name].shape
+            torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-15)
 
 
 def test_top_k_sends_largest_entries_with_their_places():

@@ -39,11 +39,11 @@ def blocks(sizes, seed, far=3000.0):
 @pytest.mark.parametrize("sizes", [[4] * 5, [2, 3, 4, 5, 6], [7, 3, 3, 4, 3]])
 def test_planted_groups_are_recovered(graph, sizes):
     matrix, groups = blocks(sizes, seed=1)
-    found = clustering.cluster(matrix, spec(graph=graph), 0)
-    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
-    assert found == clustering.cluster(matrix, spec(graph=graph), 0)
-    assert sorted(client for members in found.members for client in members) == list(range(sum(sizes)))
-    assert [members[0] for members in found.members] == sorted(members[0] for members in found.members)
+    actual = clustering.cluster(matrix, spec(graph=graph), 0)
+    assert clustering.adjusted_rand(actual.labels, groups.tolist()) == 1.0
+    assert actual == clustering.cluster(matrix, spec(graph=graph), 0)
+    assert sorted(client for members in actual.members for client in members) == list(range(sum(sizes)))
+    assert [members[0] for members in actual.members] == sorted(members[0] for members in actual.members)
 
 
 @pytest.mark.filterwarnings("ignore:Graph is not fully connected")
@@ -57,8 +57,8 @@ def test_cluster_agrees_with_scikit_learns_own_graphs(graph):
     else:
         kind, given = {"affinity": "precomputed_nearest_neighbors", "n_neighbors": int(graph[-1])}, matrix
     expected = SpectralClustering(3, n_init=10, random_state=7, **kind).fit_predict(given)
-    found = clustering.cluster(matrix, spec(graph=graph, clusters=3), 7)
-    assert adjusted_rand_score(expected, found.labels) == 1.0
+    actual = clustering.cluster(matrix, spec(graph=graph, clusters=3), 7)
+    assert adjusted_rand_score(expected, actual.labels) == 1.0
 
 
 def test_eigenvalues_match_complete_graphs_by_hand():
@@ -78,9 +78,9 @@ def test_eigenvalues_match_complete_graphs_by_hand():
 @pytest.mark.parametrize("groups", [2, 5])
 def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     matrix, planted = blocks([5] * groups, seed=2)
-    found = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
-    assert clustering.adjusted_rand(found.labels, planted.tolist()) == 1.0
-    assert any(f"is after {groups}" in note for note in found.notes)
+    actual = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
+    assert clustering.adjusted_rand(actual.labels, planted.tolist()) == 1.0
+    assert any(f"is after {groups}" in note for note in actual.notes)
 
 
 def test_affinity_divides_by_scale_or_largest_distance():
@@ -92,9 +92,9 @@ def test_affinity_divides_by_scale_or_largest_distance():
 
 def test_cluster_notes_disconnected_sparse_graph(recwarn):
     matrix, groups = blocks([4] * 5, seed=1)
-    found = clustering.cluster(matrix, spec(graph="sparse3"), 0)
-    assert any("separate parts" in note for note in found.notes) and not len(recwarn)
-    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
+    actual = clustering.cluster(matrix, spec(graph="sparse3"), 0)
+    assert any("separate parts" in note for note in actual.notes) and not len(recwarn)
+    assert clustering.adjusted_rand(actual.labels, groups.tolist()) == 1.0
 
 
 def test_clusters_of_each_client_and_of_all():

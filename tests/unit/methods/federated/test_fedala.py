@@ -65,12 +65,12 @@ def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     mixed = dataclasses.replace(config, deployed="mixed")
     for client in range(5):
-        found = FEDALA.deployed(config, state, world.federation, client).weights
-        torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
+        actual = FEDALA.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(actual, own[client], rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(state[f"client/{client}/mix"], mixes[client], rtol=1e-9, atol=1e-11)
         expected = own[client] + (w - own[client]) * mixes[client]
-        found = FEDALA.deployed(mixed, state, world.federation, client).weights
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        actual = FEDALA.deployed(mixed, state, world.federation, client).weights
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
         assert ((mixes[client] > 0) & (mixes[client] < 1)).any() and (mixes[client] == 0).any()
 
 
@@ -80,9 +80,9 @@ def test_fedala_takes_first_layers_from_global_model(deep):
     assert layer_starts(layout) == [0, 25] and layout.size == 43
     state, seen = play(everybody, config, FEDALA, 2)
     for client in range(5):
-        found = FEDALA.deployed(config, state, everybody.federation, client).weights
-        assert torch.equal(found[:25], state["weights"][:25])
-        assert not torch.equal(found[25:], state["weights"][25:])
+        actual = FEDALA.deployed(config, state, everybody.federation, client).weights
+        assert torch.equal(actual[:25], state["weights"][:25])
+        assert not torch.equal(actual[25:], state["weights"][25:])
         assert len(state[f"client/{client}/mix"]) == 18
     for request in seen[1][0]:
         sent, own = request.start.weights, request.program.tensors["weights"]

@@ -190,24 +190,24 @@ def many_clients():
 def test_speeds_are_lognormal_and_of_the_seed():
     federation = many_clients()
     fleet = fleet_of(compute={"median": 0.1, "sigma": 0.7}, network={"down": 4.0, "up": 2.0, "sigma": 0.5})
-    found = devices.seconds_per_example(fleet, federation)
+    actual = devices.seconds_per_example(fleet, federation)
     normal = torch.randn(4000, generator=generator(3, "fleet", "compute"), dtype=torch.float64)
-    assert torch.allclose(found, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
-    assert float((found / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
+    assert torch.allclose(actual, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
+    assert float((actual / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
     sending = devices.sending_seconds(fleet, federation, 3, 1)
     assert float(sending.log().median()) == pytest.approx(math.log(32 * (3 / 4 + 1 / 2) / 1e6), abs=0.03)
     assert float(sending.log().std()) == pytest.approx(0.5, abs=0.03)
-    assert abs(float(torch.corrcoef(torch.stack([found.log(), sending.log()]))[0, 1])) < 0.05
+    assert abs(float(torch.corrcoef(torch.stack([actual.log(), sending.log()]))[0, 1])) < 0.05
     assert torch.equal(devices.sending_seconds(fleet_of(), federation, 3, 1), torch.zeros(4000, dtype=torch.float64))
     other = devices.seconds_per_example(fleet, dataclasses.replace(federation, seed=4))
-    assert not torch.equal(found, other)
+    assert not torch.equal(actual, other)
 
 
 def test_failures_and_availability_match_stated_shares():
     federation = many_clients()
-    found = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
-    assert found[0] == found[1] != found[2]
-    shares = [share for share in found[0] if share is not None]
+    actual = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
+    assert actual[0] == actual[1] != actual[2]
+    shares = [share for share in actual[0] if share is not None]
     assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03)
     assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.05)
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
@@ -225,11 +225,11 @@ def test_await_clients_returns_first_arrival_time(period):
     fleet = fleet_of(availability={"share": 0.1, "period": period})
     for client in range(5):
         for at in (0.0, 2.3 * period):
-            found = devices.await_clients(fleet, federation, [client], at)
-            assert devices.available_clients(fleet, federation, found)[client] and found >= at
+            actual = devices.await_clients(fleet, federation, [client], at)
+            assert devices.available_clients(fleet, federation, actual)[client] and actual >= at
             steps = (at + step * period / 50 for step in range(20_000))
             first = next(now for now in steps if devices.available_clients(fleet, federation, now)[client])
-            assert first - period / 40 <= found <= first + 1e-9
+            assert first - period / 40 <= actual <= first + 1e-9
 
 
 def test_fleet_draws_only_available_clients(monkeypatch):
@@ -287,16 +287,16 @@ def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):
     assert own.column("staleness")[:4] == [0.0, 0.0, 2.0, 1.0]
     start = own.federation.model.weights
     versions, models = [start], {}
-    for place, (client, version) in enumerate(begun):
-        (sent, kept), (arrived, _) = own.seen[place]
+    for index, (client, version) in enumerate(begun):
+        (sent, kept), (arrived, _) = own.seen[index]
         x, y = examples(own.world, sent)
         trained = descend(versions[version], x, y, 0.1, 2)
         torch.testing.assert_close(arrived.weights, trained, rtol=1e-11, atol=1e-13)
         before = models.get(client, versions[version])
         models[client] = descend(before, x, y, 0.2, 2, anchor=versions[version], pull=0.7)
-        tau = place - version
+        tau = index - version
         versions.append(versions[-1] + (1 + tau) ** -0.5 * (trained - versions[version]))
-        state = own.states[place]
+        state = own.states[index]
         torch.testing.assert_close(state["weights"], versions[-1], rtol=1e-11, atol=1e-13)
         torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=1e-11, atol=1e-13)
     assert (models[1] - trained).norm() > 1e-3

@@ -116,9 +116,9 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
     played = Played(buffered(), "fedsoup", changes={"start": 0.0}, held=True, lr=5.0)
     assert played.column("participants") == [[0], [0], [1], [0]] and played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
     grown = 0
-    for place, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
-        ((request,), (soup,)), state = played.seen[place], played.states[place]
-        before = played.states[place - 1] if place else {"weights": played.federation.model.weights}
+    for index, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
+        ((request,), (soup,)), state = played.seen[index], played.states[index]
+        before = played.states[index - 1] if index else {"weights": played.federation.model.weights}
         sent = played.states[begun - 1]["weights"] if begun else played.federation.model.weights
         pool = before.get(f"client/{client}/pool", torch.zeros_like(sent))
         size = int(before.get(f"client/{client}/pool_size", 0))
@@ -132,7 +132,7 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
         if joined:
             assert torch.allclose(state[f"client/{client}/pool"], (size * pool + sent) / (size + 1), atol=1e-14)
         assert torch.equal(state[f"client/{client}/weights"], soup.weights)  # kept whole
-        tau = place - begun
+        tau = index - begun
         wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
         assert torch.allclose(state["weights"], wanted, atol=1e-14)
     assert grown  # a soup with the global model was chosen, too
@@ -223,8 +223,8 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
     played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
     versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
     own = {client: torch.zeros(15, dtype=torch.float64) for client in range(3)}
-    for place, (client, version) in enumerate(BEGUN):
-        ((request,), _), state = played.seen[place], played.states[place]
+    for index, (client, version) in enumerate(BEGUN):
+        ((request,), _), state = played.seen[index], played.states[index]
         assert (request.client, request.round) == (client, version)
         weights = versions[version]
         x, y = examples(played.world, request)
@@ -233,7 +233,7 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
         change = (versions[version] - weights) / (2 * 0.1) - control[version]
         own[client] = own[client] + change
         control.append(control[-1] + change / 3)
-        versions.append(versions[-1] + (1 + place - version) ** -exponent * (weights - versions[version]))
+        versions.append(versions[-1] + (1 + index - version) ** -exponent * (weights - versions[version]))
         torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
         torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
         torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
@@ -243,33 +243,33 @@ def test_async_feddf_distills_from_buffered_clients(spread):
     played = Played(buffered(2), members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
-    for place, (requests, trained) in enumerate(played.seen):
-        inferences, (training,) = played.after[place].inferences, played.after[place].distillation
+    for index, (requests, trained) in enumerate(played.seen):
+        inferences, (training,) = played.after[index].inferences, played.after[index].distillation
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
         told = [linear_logits(one.weights, x) for one in trained]
-        (found,) = training.inputs.values()
-        torch.testing.assert_close(found, torch.stack(told).mean(0), rtol=0, atol=1e-12)
-        stepped, sizes = versions[place], [len(request.rows) for request in requests]
+        (actual,) = training.inputs.values()
+        torch.testing.assert_close(actual, torch.stack(told).mean(0), rtol=0, atol=1e-12)
+        stepped, sizes = versions[index], [len(request.rows) for request in requests]
         for request, result, size in zip(requests, trained, sizes, strict=True):
             assert torch.equal(request.start.weights, versions[request.round])  # distilled, too
-            discount = (1 + place - request.round) ** -0.5
+            discount = (1 + index - request.round) ** -0.5
             stepped = stepped + size / sum(sizes) * discount * (result.weights - request.start.weights)
         torch.testing.assert_close(training.start.weights, stepped, rtol=0, atol=1e-13)
-        assert not torch.equal(versions[place + 1], training.start.weights)
-        flying = {version for _, version in played.states[place]["fleet/in_flight"].tolist()}
+        assert not torch.equal(versions[index + 1], training.start.weights)
+        flying = {version for _, version in played.states[index]["fleet/in_flight"].tolist()}
         for version in flying:
-            assert torch.equal(played.states[place][f"fleet/sent/{version}/weights"], versions[version])
+            assert torch.equal(played.states[index][f"fleet/sent/{version}/weights"], versions[version])
 
 
 def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     played = Played(buffered(2), "fedmd", members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     models = dict.fromkeys(range(5), played.federation.model.weights)
-    for place, (requests, trained) in enumerate(played.seen):
+    for index, (requests, trained) in enumerate(played.seen):
         clients = [request.client for request in requests]
         assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
-        inferences, distilled = played.after[place].inferences, played.after[place].distillation
+        inferences, distilled = played.after[index].inferences, played.after[index].distillation
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         assert [one.client for one in distilled] == clients
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
@@ -278,7 +278,7 @@ def test_async_fedmd_averages_logits_of_buffered_clients(spread):
             assert torch.equal(one.start.weights, result.weights)
             (told,) = one.inputs.values()
             torch.testing.assert_close(told, torch.stack(logits).mean(0), rtol=0, atol=1e-12)
-        models |= {client: played.states[place][f"client/{client}/weights"] for client in clients}
+        models |= {client: played.states[index][f"client/{client}/weights"] for client in clients}
         assert all(not torch.equal(models[one.client], one.start.weights) for one in distilled)
     assert not any(name.startswith("fleet/sent/") for state in played.states for name in state)
 
@@ -304,7 +304,7 @@ def test_version_entries_hold_all_but_what_clients_and_server_keep():
     assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
     assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
     now = {**kept, "weights": new, "shared/b": new, "fleet/sent/22/weights": new, **dict.fromkeys(names, new)}
-    found = as_begun(now, 2, 4)
-    assert found["weights"] is kept["fleet/sent/2/weights"] and found["shared/a"] is kept["fleet/sent/2/shared/a"]
-    assert "shared/b" not in found and all(found[name] is new for name in names)
+    actual = as_begun(now, 2, 4)
+    assert actual["weights"] is kept["fleet/sent/2/weights"] and actual["shared/a"] is kept["fleet/sent/2/shared/a"]
+    assert "shared/b" not in actual and all(actual[name] is new for name in names)
     assert as_begun(now, 4, 4) is now and version_entries(now, 2, 4) == kept

@@ -43,8 +43,8 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client, v in own.items():
         expected = alphas[client] * v + (1 - alphas[client]) * w
-        found = APFL.deployed(config, state, world.federation, client).weights
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        actual = APFL.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
         assert float(state[f"client/{client}/alpha"]) == pytest.approx(alphas[client], abs=1e-12)
     assert (len(set(alphas.values())) > 1) == adaptive
     if lr == 4.0:
@@ -109,9 +109,9 @@ def test_ditto_pulls_own_models_towards_sent_model(whole):
         w = sum(sent) / 5
     torch.testing.assert_close(state["weights"], w, rtol=1e-11, atol=1e-13)
     for client, vector in own.items():
-        found = DITTO.deployed(config, state, whole.federation, client).weights
-        torch.testing.assert_close(found, vector, rtol=1e-11, atol=1e-13)
-        assert (found - w).norm() > 1e-3
+        actual = DITTO.deployed(config, state, whole.federation, client).weights
+        torch.testing.assert_close(actual, vector, rtol=1e-11, atol=1e-13)
+        assert (actual - w).norm() > 1e-3
 
 
 def test_ditto_trains_both_models_on_same_batches_and_chilled(world):
@@ -163,8 +163,8 @@ def test_clients_choose_between_two_soups(linear, start):
     assert grown > 2 and kept > 5 and max(map(len, pools.values())) > (start == 0)
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client in range(5):
-        found = FEDSOUP.deployed(config, state, world.federation, client).weights
-        torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
+        actual = FEDSOUP.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(actual, own[client], rtol=1e-9, atol=1e-11)
         assert int(state[f"client/{client}/pool_size"]) == len(pools[client])
         if pools[client]:
             mean = torch.stack(pools[client]).mean(0)

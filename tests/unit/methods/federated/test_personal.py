@@ -95,8 +95,8 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
             for name, mean in bodies.items():
                 model.get_parameter(name).data = mean.clone()
     for client, model in enumerate(models):
-        found = METHODS[algorithm].deployed(config, state, federation, client).weights
-        torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
+        actual = METHODS[algorithm].deployed(config, state, federation, client).weights
+        torch.testing.assert_close(actual, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
 
 
 def test_fedbn_keeps_normalization_with_clients(linear):

@@ -118,14 +118,14 @@ def test_private_distillation_teaches_clipped_mean_alone(algorithm, learners):
 
 def test_private_feddf_without_clipping_and_noise_equals_feddf():
     """Where the clients expected are those who came, and examples are drawn with repetitions."""
-    found = []
+    actual = []
     for privacy in (None, mechanism(clip_norm=None, clip_logits=0.01)):
         federation, engine = federated(chosen=(0, 1, 2, 4))
         spec = distill(ensemble="logits", steps=9, optimizer="sgd", lr=0.5)
         _, after, row, _, _ = one_round("fedavg", federation, engine, privacy, server_distillation=spec)
         assert ("logits_clipped" in row) == (privacy is not None)
-        found.append(after["weights"])
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+        actual.append(after["weights"])
+    torch.testing.assert_close(*actual, rtol=0, atol=1e-12)
 
 
 def test_private_mean_logits_noise_matches_bound():
@@ -153,7 +153,7 @@ def test_private_distillation_of_a_round_without_participants():
 
 def label_messages(federation, engine, trained, bound):
     """Each client's message [C, C + 1], typed out: mean logits of its labels, and B for each that it has."""
-    found = []
+    actual = []
     for result in trained:
         rows = federation.clients[result.client].train
         message = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64)
@@ -162,8 +162,8 @@ def label_messages(federation, engine, trained, bound):
             if len(own):
                 message[label, :CLASSES] = answers(engine, result.weights, own).mean(0)
                 message[label, CLASSES] = bound
-        found.append(message)
-    return found
+        actual.append(message)
+    return actual
 
 
 @pytest.mark.parametrize("bound", [0.05, BOUND])
@@ -211,8 +211,8 @@ def test_private_label_means_marks_absent_labels_unknown():
 def test_fd_noise_is_of_the_bound():
     """Over 300 rounds without participants: counts are z sqrt(2 C) times a normal; half of them are unknown."""
     spec, (federation, _) = mechanism(noise_multiplier=3.0), federated()
-    found = [label_means(spec, federation, round, [], [], [])["label_counts/all"] for round in range(300)]
-    counts, deviation = torch.stack(found).flatten(), 3.0 * math.sqrt(2 * CLASSES)
+    actual = [label_means(spec, federation, round, [], [], [])["label_counts/all"] for round in range(300)]
+    counts, deviation = torch.stack(actual).flatten(), 3.0 * math.sqrt(2 * CLASSES)
     share = float((counts > 0).double().mean())
     above = 0.5 * math.erfc(0.5 / deviation / math.sqrt(2))
     assert abs(share - above) < 4 * math.sqrt(0.25 / len(counts))

@@ -64,10 +64,10 @@ def with_other(federation, requests, trained, client, factor):
     labels = federation.train_labels.clone()
     labels[federation.clients[client].train] = 1
     other = list(trained)
-    for place, result in enumerate(trained):
+    for index, result in enumerate(trained):
         if result.client == client:
             changed = factor * result.weights.flip(0)
-            other[place] = dataclasses.replace(result, weights=changed, steps=result.steps + 5)
+            other[index] = dataclasses.replace(result, weights=changed, steps=result.steps + 5)
     return dataclasses.replace(federation, train_labels=labels), requests, other
 
 
@@ -92,8 +92,8 @@ def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor, tables
 
     whole = served(federation, requests, trained)
     other = served(*with_other(federation, requests, trained, client, factor))
-    rest = [place for place, one in enumerate(requests) if one.client != client]
-    without = served(federation, [requests[place] for place in rest], [trained[place] for place in rest])
+    rest = [index for index, one in enumerate(requests) if one.client != client]
+    without = served(federation, [requests[index] for index in rest], [trained[index] for index in rest])
     assert len(whole) == (2 if algorithm == "distilled fedavg" else 1)
     for (phase, mean), (_, replaced), (_, less) in zip(whole, other, without, strict=True):
         bound = limit(phase, mean)

@@ -32,18 +32,18 @@ def federation_of(world, **changes):
 
 
 def run(world, config, federation):
-    state, round, found = finetune.init(config, federation), 0, {}
+    state, round, actual = finetune.init(config, federation), 0, {}
     kind = soup.soup_models if isinstance(config, SoupSettings) else finetune.finetune_models
     while requests := finetune.plan(config, state, federation, round):
         state, _ = finetune.fold(config, state, federation, round, requests, world.engine.train(requests))
         shown = finetune.under_way(config, federation, round)
         assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
         for point, models in kind(config, federation, state, round):
-            assert not {(point, client) for client in models} & found.keys()
-            found |= {(point, client): model.weights.clone() for client, model in models.items()}
+            assert not {(point, client) for client in models} & actual.keys()
+            actual |= {(point, client): model.weights.clone() for client, model in models.items()}
         round += 1
     assert round == finetune.finetune_rounds(config, federation)
-    return found
+    return actual
 
 
 def plain(world, federation, config, client, temperature):
@@ -78,13 +78,13 @@ def tuned_by(**changes):
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
     config = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
-    found = run(world, config, federation)
+    actual = run(world, config, federation)
     assert finetune.finetune_request(config, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
-    assert len(found) == 4 * 5
+    assert len(actual) == 4 * 5
     for client in range(5):
-        torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
+        torch.testing.assert_close(actual[0, client], federation.start(client).weights, rtol=0, atol=0)
         for step, theta in enumerate(plain(world, federation, config, client, temperature)):
-            torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
 def test_finetune_request_takes_temperatures_alone_from_rounds(world):
@@ -101,9 +101,9 @@ def test_finetune_request_takes_temperatures_alone_from_rounds(world):
 def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
     federation = federation_of(world)
     slow = tuned_by(lr=0.2, epochs=2, checkpoints=2, slower=4)
-    found = run(world, slow, federation)
+    actual = run(world, slow, federation)
     as_long = run(world, tuned_by(lr=0.05, epochs=8, checkpoints=2), federation)
-    assert all(torch.equal(found[key], as_long[key]) for key in as_long)
+    assert all(torch.equal(actual[key], as_long[key]) for key in as_long)
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
@@ -124,11 +124,11 @@ def test_soup_lies_between_and_has_both_ends(world, at):
     soup_of = {"alphas": [0.0, 0.3, 1.0], "at": at, "extrapolate": False, "lr": 0.2, "epochs": 4, "checkpoints": 2}
     config = built(SoupSettings, FINETUNE, kind="soup", **soup_of)
     tuned = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2), federation)
-    found, points = run(world, config, federation), soup.soup_points(config)
+    actual, points = run(world, config, federation), soup.soup_points(config)
     steps = [1, 2] if at == "all" else [2]
     assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]
-    assert len(found) == len(points) * 5
-    for (point, client), theta in found.items():
+    assert len(actual) == len(points) * 5
+    for (point, client), theta in actual.items():
         start, end = federation.start(client).weights, tuned[points[point].step, client]
         torch.testing.assert_close(theta, start + points[point].alpha * (end - start), rtol=0, atol=1e-12)
         if points[point].alpha in (0.0, 1.0):
