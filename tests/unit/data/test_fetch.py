@@ -96,9 +96,9 @@ def test_fetch_file_refuses_unfit_parts_once(tmp_path, server, name):
     (DataFile("set/a.bin", 1000, FILE.sha256), "the published file has 1000"),
 ])  # fmt: skip
 def test_fetch_file_refuses_wrong_content(tmp_path, server, file, said):
-    with pytest.raises(FetchError, match=said) as actual:
+    with pytest.raises(FetchError, match=said) as caught:
         get(tmp_path, server, file)
-    assert "\n" not in str(actual.value) and actual.value.exit_code == 1
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 1
     assert names(tmp_path) == []
 
 
@@ -161,9 +161,9 @@ def test_fetch_file_reports_a_full_disk(tmp_path, server, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch.os, "fsync", full)
-    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as actual:
+    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as caught:
         get(tmp_path, server)
-    assert actual.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
+    assert caught.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
 
 
 def test_fetch_file_writes_nothing_outside(tmp_path, server):

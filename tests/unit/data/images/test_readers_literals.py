@@ -132,23 +132,17 @@ def test_read_literals_refuses_hostile_files(name):
     assert "\n" not in str(caught.value)
 
 
-def test_read_literals_encodes_no_text_without_end():
+def test_read_literals_limits_texts_and_opcodes_but_no_nesting(monkeypatch):
+    assert isinstance(read_literals(b"\x80\x02)" + b"\x85" * 100_000 + b"."), tuple)
     text = b"X" + struct.pack("<I", 10_000) + b"a" * 10_000 + b"q\x01"
     one = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
     assert read_literals(b"\x80\x02(" + text + one + b"t.")[1] == b"a" * 10_000
     with pytest.raises(Refused, match="not allowed"):
         read_literals(b"\x80\x02(" + text + one * 1000 + b"t.")
-
-
-def test_read_literals_refuses_too_many_opcodes(monkeypatch):
     monkeypatch.setattr("knot_runner.data.images.cifar.MAX_OPCODES", 100)
     assert read_literals(b"\x80\x02](" + b"K\x01" * 50 + b"e.") == [1] * 50
     with pytest.raises(Refused, match="more than 100 opcodes"):
         read_literals(b"\x80\x02](" + b"K\x01" * 200 + b"e.")
-
-
-def test_read_literals_ends_deep_nesting():
-    assert isinstance(read_literals(b"\x80\x02)" + b"\x85" * 100_000 + b"."), tuple)
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
