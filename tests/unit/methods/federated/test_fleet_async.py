@@ -262,27 +262,6 @@ def test_async_feddf_distills_from_buffered_clients(spread):
             assert torch.equal(played.states[index][f"fleet/sent/{version}/weights"], versions[version])
 
 
-def test_async_fedmd_averages_logits_of_buffered_clients(spread):
-    played = Played(buffered(2), "fedmd", members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
-    assert max(played.column("staleness")) > 1
-    models = dict.fromkeys(range(5), played.federation.model.weights)
-    for index, (requests, trained) in enumerate(played.seen):
-        clients = [request.client for request in requests]
-        assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
-        inferences, distilled = played.after[index].inferences, played.after[index].distillation
-        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
-        assert [one.client for one in distilled] == clients
-        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
-        logits = [linear_logits(one.weights, x) for one in trained]
-        for one, result in zip(distilled, trained, strict=True):
-            assert torch.equal(one.start.weights, result.weights)
-            (told,) = one.inputs.values()
-            torch.testing.assert_close(told, torch.stack(logits).mean(0), rtol=0, atol=1e-12)
-        models |= {client: played.states[index][f"client/{client}/weights"] for client in clients}
-        assert all(not torch.equal(models[one.client], one.start.weights) for one in distilled)
-    assert not any(name.startswith("fleet/sent/") for state in played.states for name in state)
-
-
 @pytest.mark.parametrize("algorithm", ["local", "fedmd"])
 def test_async_fleet_takes_no_time_to_send_own_models(algorithm, spread):
     changes = CONSENSUS if algorithm == "fedmd" else {}
