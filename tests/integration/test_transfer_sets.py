@@ -12,7 +12,7 @@ from tests.of_papers import of_papers
 from tests.oracles.plain_knot import plain_knot
 from tests.runs import run
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
-from tests.unit.data.test_unlabeled import LEVELS, write_usps
+from tests.unit.data.test_parties import LEVELS, write_usps
 
 #: Sixty of the digits that stand in for USPS.
 OTHER = ["transfer=usps", "transfer.max_examples=60"]

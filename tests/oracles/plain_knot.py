@@ -53,9 +53,9 @@ class PlainKnot:
                         root = (v / (1 - 0.999**steps)).sqrt() + 1e-8
                         p -= settings.lr * (m / (1 - 0.9**steps)) / root
             with torch.no_grad():
-                found = score(model)
-            if found > best:
-                best, weights = found, _copy(model)
+                actual = score(model)
+            if actual > best:
+                best, weights = actual, _copy(model)
         model.load_state_dict(weights)
         return model
 

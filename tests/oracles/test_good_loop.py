@@ -36,9 +36,9 @@ def test_good_loop_matches_the_reference_loop(model, momentum):
     training = good_loop.Training(model, [23], epochs=2, batch_size=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
     good_loop.train_client(model, model, pixels, data.labels[request.rows], training, draws)
-    found, _ = flat.flat_vectors(model)
+    actual, _ = flat.flat_vectors(model)
     moved = (expected.weights - request.start.weights).abs().max()
-    assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
+    assert moved > 1e-3 and float((actual - expected.weights).abs().max()) < 2e-6
 
 
 def test_bench_federation_pads_texts_as_engines_do():

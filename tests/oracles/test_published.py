@@ -4,12 +4,9 @@ Expectations are in published.yaml: copied from the papers (for protocols that o
 not from conf.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +22,7 @@ EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_fil
 
 
 @cache
-def config(*overrides: str) -> dict[str, Any]:
+def config(*overrides):
     job = compose_all([*overrides, "seed=0"], first=True)[0][0]
     return job.config
 
@@ -39,7 +36,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize("task", ROLES)
-def test_label_tasks_follow_the_paper(task: str) -> None:
+def test_label_tasks_follow_the_paper(task):
     chosen, roles = config(f"task={task}")["task"], ROLES[task]
     assert (chosen["labels"]["names"], chosen["labels"]["coordinates"]) == LABELS[task]
     assert chosen["labels"]["support"] == "semantic"
@@ -50,7 +47,7 @@ def test_label_tasks_follow_the_paper(task: str) -> None:
     assert chosen["score"] == ("accuracy" if task == "nli" else "f1")
 
 
-def test_data_file_labels_match_papers() -> None:
+def test_data_file_labels_match_papers():
     stars = config("task=sa")["task"]["datasets"]["Cell"]["labels"]
     assert [stars[str(star)] for star in range(1, 6)] == LABELS["sa"][0]
     datasets = config("task=erc")["task"]["datasets"]
@@ -62,17 +59,17 @@ def test_data_file_labels_match_papers() -> None:
 
 
 @pytest.mark.parametrize("words", of_papers([*PUBLISHED["protocols"]]))
-def test_protocols(words: str) -> None:
+def test_protocols(words):
     assert_holds(config(*words.split()), PUBLISHED["protocols"][words])
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", of_papers([*PUBLISHED["notes"]]))
-def test_presets_of_ours_run_what_their_notes_say(name: str) -> None:
+def test_presets_of_ours_run_what_their_notes_say(name):
     assert_holds(config(f"experiment={name}"), PUBLISHED["notes"][name])
 
 
-def assert_holds(made: dict[str, Any], values: dict[str, Any]) -> None:
+def assert_holds(made, values):
     assert {key: lookup(made, key) for key in values} == values
 
 
@@ -81,7 +78,7 @@ TASKS = [name for name in yaml_files("task").keys() - UNSCALED if "mean" in conf
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_data_sets_are_normalized_as_published(name: str) -> None:
+def test_data_sets_are_normalized_as_published(name):
     task = config(f"task={name}")["task"]
     assert [task["mean"], task["std"]] == PUBLISHED["channels"][name]
 
@@ -91,10 +88,10 @@ SOURCED = re.compile(
 )
 
 
-def test_values_with_a_source_match_it() -> None:
+def test_values_with_a_source_match_it():
     """Every line whose comment names one: its value, and what the comment says of the source's."""
     sources = PUBLISHED["sources"]
-    found: dict[str, dict[str, Any]] = {}
+    actual = {}
     headed = set()
     for path in sorted(config_folder().rglob("*.yaml")):
         name = path.relative_to(config_folder()).with_suffix("").as_posix()
@@ -105,19 +102,19 @@ def test_values_with_a_source_match_it() -> None:
                 continue
             [(key, value)] = yaml.safe_load(text).items()
             assert sources.get(name, {}).get(key, ["", ""])[1] in comment, f"{name}: {line}"
-            found.setdefault(name, {})[key] = value
+            actual.setdefault(name, {})[key] = value
     expected = {name: rows for name, rows in sources.items() if is_here(name.removeprefix("experiment/"))}
-    assert found == {name: {key: value for key, (value, _) in rows.items()} for name, rows in expected.items()}
+    assert actual == {name: {key: value for key, (value, _) in rows.items()} for name, rows in expected.items()}
     assert headed == {name for name in PUBLISHED["headed"] if is_here(name.removeprefix("experiment/"))}
 
 
 @pytest.mark.parametrize("name", of_papers([*PUBLISHED["headed"]]))
-def test_values_below_a_source_match_it(name: str) -> None:
+def test_values_below_a_source_match_it(name):
     assert_holds(yaml.safe_load((config_folder() / f"{name}.yaml").read_text()), PUBLISHED["headed"][name])
 
 
 @pytest.mark.parametrize("name", of_papers([*{**EXPERIMENTS, **PUBLISHED["grids"]}]))
-def test_presets_sweep_the_grid_of_the_paper(name: str) -> None:
+def test_presets_sweep_the_grid_of_the_paper(name):
     sweep = dict(EXPERIMENTS[name]["sweep"])
     arms = sweep.pop("arms", {})
     assert {key: str(value) for key, value in sweep.items()} == {"seed": "0,1,2", **PUBLISHED["grids"][name]}

@@ -23,7 +23,6 @@ NAMES = ["stacked", "lean", pytest.param("native", marks=needs_compiler)]
 
 @cache
 def loop_result(model, recipe, dtype=torch.float64):
-    """The cohort of a case and what the loop makes of it."""
     requests = cohort(MODELS[model], RECIPES[recipe], dtype)
     return requests, made("loop", MODELS[model], dtype).train(requests)
 
@@ -46,11 +45,10 @@ def test_lean_trains_whole_batches_in_blocks_of_images(model, most, monkeypatch)
 
 
 def test_look_at_held_out_examples_leaves_training_as_it_is():
-    """The loss of all steps is as without a look, whatever mode the model had for it."""
     (request,) = cohort(MODELS["resnet_batch"], RECIPES["plain"], sizes=(23,))
     looked = replace(request, held=4, recipe=replace(request.recipe, check=1, patience=99))
-    alone, found = made("loop", MODELS["resnet_batch"]).train([replace(request, rows=request.rows[:-4]), looked])
-    assert (alone.loss, alone.steps) == (found.loss, found.steps) and found.steps == 6
+    alone, actual = made("loop", MODELS["resnet_batch"]).train([replace(request, rows=request.rows[:-4]), looked])
+    assert (alone.loss, alone.steps) == (actual.loss, actual.steps) and actual.steps == 6
 
 
 @pytest.mark.thorough
@@ -73,9 +71,9 @@ def test_small_families_train_as_in_the_loop(model, recipe):
 @pytest.mark.parametrize("engine", NAMES)
 def test_float32_stays_in_the_stated_band(engine, model):
     requests, expected = loop_result(model, "everything", torch.float32)
-    for found, wanted in zip(made(engine, MODELS[model], torch.float32).train(requests), expected, strict=True):
-        assert found.weights.dtype == torch.float32
-        assert float((found.weights - wanted.weights).abs().max()) < FLOAT32_BAND
+    for actual, wanted in zip(made(engine, MODELS[model], torch.float32).train(requests), expected, strict=True):
+        assert actual.weights.dtype == torch.float32
+        assert float((actual.weights - wanted.weights).abs().max()) < FLOAT32_BAND
 
 
 @pytest.mark.parametrize("engine", ["loop", *NAMES])
@@ -146,10 +144,10 @@ ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
 def test_loop_trains_by_the_formulas(recipe):
     loop, requests = made("loop", LINEAR), cohort(LINEAR, ON_PAPER[recipe])
     loop.data = replace(loop.data, mean=loop.data.mean.double(), std=loop.data.std.double())
-    for request, found in zip(requests, loop.train(requests), strict=True):
-        if found.steps:
+    for request, actual in zip(requests, loop.train(requests), strict=True):
+        if actual.steps:
             weights, loss = by_formulas(request, loop.data)
-            np.testing.assert_allclose(found.weights.numpy(), weights, rtol=0, atol=1e-12)
-            assert found.loss == pytest.approx(loss, rel=1e-12)
+            np.testing.assert_allclose(actual.weights.numpy(), weights, rtol=0, atol=1e-12)
+            assert actual.loss == pytest.approx(loss, rel=1e-12)
         else:
-            assert torch.equal(found.weights, request.start.weights) and found.loss == 0.0
+            assert torch.equal(actual.weights, request.start.weights) and actual.loss == 0.0

@@ -79,7 +79,6 @@ def test_decoupled(warmup, epoch, share, tau=2.0, alpha=0.7, beta=3.0):
 
 
 def test_transported(epsilon=0.5, tau=1.5):
-    """Sinkhorn's own iterations, each teacher and example by itself; the gradient by p is the potential."""
     points = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
     student, teachers = random_outputs(1, trained=True), [random_outputs(2), random_outputs(3)]
     cost = (points - points.T).abs()
@@ -136,11 +135,11 @@ def test_attention(p):
 
     def places(maps, example, size):
         side = maps.shape[-1] // size
-        found = []
+        actual = []
         for h, w in itertools.product(range(0, maps.shape[2], side), range(0, maps.shape[3], side)):
             pooled = [maps[example, c, h : h + side, w : w + side].mean() for c in range(maps.shape[1])]
-            found.append(sum(abs(value) ** p for value in pooled) / len(pooled))
-        return normal(found)
+            actual.append(sum(abs(value) ** p for value in pooled) / len(pooled))
+        return normal(actual)
 
     rows = []
     for example in range(B):
@@ -182,9 +181,9 @@ def probability_transfer(f, g):
 
 def distances_and_angles(f, g, weights=(25, 50)):
     def distances(x):
-        found = [distance(x[i], x[j]) if i != j else torch.zeros(()).double() for i in range(B) for j in range(B)]
-        mean = sum(found) / (B * B - B)
-        return [value / mean for value in found]
+        actual = [distance(x[i], x[j]) if i != j else torch.zeros(()).double() for i in range(B) for j in range(B)]
+        mean = sum(actual) / (B * B - B)
+        return [value / mean for value in actual]
 
     def cosine(x, i, j, k):
         if i in (j, k):
@@ -204,7 +203,6 @@ def distances_and_angles(f, g, weights=(25, 50)):
     ("rkd", lambda f, g: distances_and_angles(f, g, (0, 7)), {"distance": 0, "angle": 7}),
 ])  # fmt: skip
 def test_relations(name, reference, options):
-    """Of features of other sizes than the teachers', a map and a vector, summed; mean over two teachers."""
     student = random_outputs(1, trained=True, map=(2, 2, 1), vector=(3,))
     teachers = [random_outputs(seed, map=(6,), vector=(2,)) for seed in (2, 3)]
     expected = sum(

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.seeds import generator
@@ -13,20 +12,10 @@ from knot_runner.methods.around.clusters import cluster_state, per_cluster
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head, heads_loss
-from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
 from tests.tiny import TINY_TEXTS
-from tests.unit.methods.federated.worlds import (
-    CLASSES,
-    SHAPE,
-    World,
-    make_world,
-    method_of,
-    rounds_of,
-    settings,
-    spec_of,
-)
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, method_of, rounds_of, settings, spec_of
 
 HIDDEN = 5
 
@@ -34,15 +23,19 @@ HIDDEN = 5
 class Rounds:
     """Some rounds of FedGen with a model of one hidden layer; ``states``: after each, ``seen``: (requests, trained)."""
 
-    def __init__(self, rounds, engine=None, members=None, **changes) -> None:
+    def __init__(self, rounds, members=None, **changes):
         self.world = make_world([HIDDEN])
         self.data = self.world.engine.data
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
         self.config, self.method = settings("fedgen", **changes), METHODS["fedgen"]
-        found = rounds_of(World(self.federation, engine or self.world.engine), self.config, rounds)
-        self.start, self.states, self.rows = found[0].before, [one.after for one in found], [one.row for one in found]
-        self.seen = [(one.requests, one.trained) for one in found]
+        actual = rounds_of(World(self.federation, self.world.engine), self.config, rounds)
+        self.start, self.states, self.rows = (
+            actual[0].before,
+            [one.after for one in actual],
+            [one.row for one in actual],
+        )
+        self.seen = [(one.requests, one.trained) for one in actual]
 
     def parts(self, weights):
         first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
@@ -71,12 +64,11 @@ def test_heads_loss_weighs_label_shares_and_adds_diversity():
             logits = head.weight @ z[i] + head.bias
             total += share[int(y[i])][k] * -(logits[y[i]] - torch.logsumexp(logits, 0)) / 6
     apart = sum(((e[i] - e[j]) ** 2).mean() * (z[i] - z[j]).abs().mean() for i in range(6) for j in range(6)) / 36
-    found = heads_loss(z, e, y, heads, 0.6)
-    assert float(found) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
+    actual = heads_loss(z, e, y, heads, 0.6)
+    assert float(actual) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
 
 
 def test_fedgen_generator_continues_adam_from_its_state():
-    """Two rounds, by a loop with the module's parameters as plain tensors."""
     played = Rounds(2)
     names = ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
     own = {f"generator/model.{name}": played.start[f"generator/model.{name}"].clone() for name in names}
@@ -140,17 +132,16 @@ def test_fedgen_clients_add_losses_on_generated_features(chilled):
         close(result.weights, weights.detach(), 1e-10)
 
 
-def test_processes_train_it_as_the_loop_does():
-    world = make_world([HIDDEN])
-    network = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), SHAPE, CLASSES)
-    engine = Lean(network, world.engine.data, world.engine.test, torch.float64, 1, 1)
-    lean, loop = Rounds(2, engine), Rounds(2)
-    close(lean.states[1]["weights"], loop.states[1]["weights"], 1e-12)
+def test_lean_engine_trains_it_as_the_loop_does():
+    loop = Rounds(2)
+    (own,) = loop.federation.architectures
+    engine = Lean(own.network, loop.data, loop.world.engine.test, torch.float64, 1, 1)
+    lean = rounds_of(World(loop.federation, engine), loop.config, 2)[-1].after
+    close(lean["weights"], loop.states[1]["weights"], 1e-12)
 
 
 def test_clusters_have_generators_of_their_own():
-    groups = ([0, 1], [2, 3, 4])
-    alone = [Rounds(2, members=members) for members in groups]
+    alone = [Rounds(2, members=members) for members in ([0, 1], [2, 3, 4])]
     method = per_cluster(method_of(alone[0].config), [one.federation for one in alone])
     state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].config, 2, method)[-1].after
     for number, one in enumerate(alone):
@@ -169,8 +160,6 @@ def test_fedgen_generator_depends_on_label_and_reloads_exactly():
     fedgen.load_generator(other, fedgen.model_tensors(model))
     assert torch.equal(fedgen.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
 
-
-# ------------------------------------------------------------------------------------------------------- whole runs
 
 SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
 

@@ -7,29 +7,30 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner import METHODS, ClientModel, compose
 from knot_runner.cli.main import main
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import PerNetwork
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
-from knot_runner.pipelines import scores
+from knot_runner.pipelines.rounds import scores
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.unit.methods.federated.plain import examples, hidden_outputs, linear_logits
 from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
-
-HIDDEN = 5
 
 
 def two_architectures():
     """A linear model, and one of a hidden layer: (the federation that has them in turn, its engine, its examples)."""
     world = make_world([]).with_training(clients_per_round=4)
-    network = Network(MlpSettings("mlp", "deep", [HIDDEN], "logits"), SHAPE, CLASSES)
+    network = Network(MlpSettings("mlp", "deep", [5], "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(network, 1)
     other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
     data = world.engine.data
@@ -41,16 +42,13 @@ def two_architectures():
 def played(algorithm, rounds, federation, engine, **changes):
     """(states after each round, what was asked and trained in each, method, its settings)."""
     config = settings(algorithm, **changes)
-    found = rounds_of(World(federation, engine), config, rounds)
-    return [one.after for one in found], [(one.requests, one.trained) for one in found], METHODS[algorithm], config
+    actual = rounds_of(World(federation, engine), config, rounds)
+    return [one.after for one in actual], [(one.requests, one.trained) for one in actual], METHODS[algorithm], config
 
 
 def logits_by_hand(weights, client, inputs):
     """Of the client's model, [n, C]: odd clients have a hidden layer."""
-    if client % 2 == 0:
-        return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
-    first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
-    return torch.relu(inputs @ first.view(HIDDEN, 4).T + bias) @ last.view(CLASSES, HIDDEN).T + end
+    return linear_logits(weights, inputs) if client % 2 == 0 else hidden_outputs(weights, inputs)[1]
 
 
 def test_fedmd_clients_fit_mean_logits_across_architectures():
@@ -74,11 +72,11 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
         after = states[1][f"client/{client}/weights"]
         close(after, weights.detach())
         assert torch.equal(method.deployed(config, states[1], federation, client).weights, after)
-    found = scores.predict_test(method, config, states[1], federation, data.labels, engine)
+    actual = scores.predict_test(method, config, states[1], federation, data.labels, engine)
     models = [method.deployed(config, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
             for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip
-    assert found.clients == [float(hit.double().mean()) for hit in hits]
+    assert actual.clients == [float(hit.double().mean()) for hit in hits]
 
 
 def test_federation_deals_architectures_by_client_number():
@@ -114,8 +112,6 @@ def test_alone_is_one_long_training_in_pieces():
     assert set(states[2]) == {f"client/{c.client}/{kind}" for _, trained in seen for c in trained
                               for kind in ("weights", "buffers")}  # fmt: skip
 
-
-# ------------------------------------------------------------------------------------------------------- whole runs
 
 THREE = (
     "method.models=[cnn_4,{kind:mlp,name:wide,hidden:[16],output:logits},{kind:mlp,name:flat,hidden:[],output:logits}]"
@@ -153,15 +149,6 @@ def test_texts_of_two_architectures(tmp_path):
     assert sizes == [8, 16, 8, 16, 8]
 
 
-def test_run_id_includes_method_models_in_order():
-    def ids(*words):
-        return [job.run_id for job in compose([*TINY_IMAGES, *words])]
-
-    plain = ids("method=fedmd")
-    listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")
-    assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
-
-
 def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
     plugin = tmp_path / "averages.py"
     plugin.write_text(
@@ -172,3 +159,52 @@ def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
     words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=['{plugin}']"]
     assert main([*TINY_IMAGES, *words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     assert "method.models: method.algorithm=own_average does not have this setting" in capsys.readouterr().err
+
+
+def means_by_hand(federation, data, state, client):
+    """Label -> mean over the others of their mean logits for it, of linear models."""
+    means = {}
+    for label in range(CLASSES):
+        sent = []
+        for other in range(5):
+            rows = federation.clients[other].train
+            rows = rows[data.labels[rows] == label]
+            if other != client and f"client/{other}/weights" in state and len(rows):
+                sent.append(linear_logits(state[f"client/{other}/weights"], data.pixels[rows].flatten(1)).mean(0))
+        if sent:
+            means[label] = torch.stack(sent).mean(0)
+    return means
+
+
+def test_feddistill_loss_adds_others_mean_label_logits():
+    world = make_world([])
+    states, seen, _, _ = played("feddistill", 2, world.federation, world.engine)
+    for request, result in zip(*seen[1], strict=True):
+        means = means_by_hand(world.federation, world.engine.data, states[0], request.client)
+        x, labels = examples(world, request)
+        told = torch.stack([means[int(label)] for label in labels])
+        weights = request.start.weights.clone().requires_grad_()
+        draws = generator(3, "local", 1, request.client)
+        for _ in range(2):
+            for at in torch.randperm(len(labels), generator=draws).split(4):
+                z = linear_logits(weights, x[at])
+                soft = -(torch.softmax(told[at] / 2.0, 1) * torch.log_softmax(z / 2.0, 1)).sum(1)
+                loss = (F.cross_entropy(z, labels[at], reduction="none") + 0.7 * soft).mean()
+                (gradient,) = torch.autograd.grad(loss, weights)
+                weights = (weights - 0.1 * gradient).detach().requires_grad_()
+        close(result.weights, weights.detach(), atol=1e-12)
+        assert torch.equal(states[1][f"client/{request.client}/weights"], result.weights)
+
+
+def test_others_means_ignores_labels_nobody_else_has():
+    federation = make_world([]).federation
+    (state,), ((requests, _),), _, _ = played("feddistill", 1, federation, make_world([]).engine)
+    (one, two, three) = [request.client for request in requests]
+    for other in (two, three):
+        state[f"label_counts/{other}"] = torch.tensor([0, 3, 3]) if other == two else torch.tensor([0, 0, 5])
+    logits, known = others_means(state, federation, one)
+    assert known.tolist() == [False, True, True]
+    close(logits[1], state[f"label_logits/{two}"][1], 0)
+    close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
+    assert others_means({}, federation, one) is None
+    assert others_means(state, federation.cluster([one]), one) is None

@@ -5,7 +5,6 @@ import os
 import random
 import socket
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from knot_runner.data import fetch
 from knot_runner.data.fetch import FetchError, fetch_file, file_state
 from knot_runner.data.sources import DataFile
 from knot_runner.util.errors import DiskError
-from tests.file_server import Served, serving
+from tests.file_server import serving
 from tests.golden.messages import refuses
 
 CONTENT = random.Random(0).randbytes(1_000_003)
@@ -29,11 +28,11 @@ def server(monkeypatch):
         yield served
 
 
-def get(root: Path, server: Served, file: DataFile = FILE) -> bool:
+def get(root, server, file=FILE):
     return fetch_file(root, file, [server.address + "a.bin"])
 
 
-def names(root: Path) -> list[str]:
+def names(root):
     return sorted(path.name for path in (root / "set").iterdir()) if (root / "set").exists() else []
 
 
@@ -44,8 +43,7 @@ def test_fetch_file_syncs_before_renaming(tmp_path, server, monkeypatch):
     assert synced[0] == (len(CONTENT), ["a.bin.part"]) and synced[1][1] == ["a.bin"]
 
 
-def part(root: Path, content: bytes) -> None:
-    """Leave ``content`` as what an earlier command has downloaded."""
+def part(root, content):
     (root / "set").mkdir(exist_ok=True)
     (root / "set/a.bin.part").write_bytes(content)
 
@@ -70,30 +68,26 @@ def test_fetch_file_resumes_after_a_cut(tmp_path, server):
     assert [wanted for _, wanted in server.asked] == [None, f"bytes={HALF}-"]
 
 
-def test_fetch_file_refuses_unrequested_range(tmp_path, server):
-    part(tmp_path, CONTENT[:HALF])
-    server.says = "bytes 7-9/10"
-    with pytest.raises(FetchError, match="another part of the file"):
-        get(tmp_path, server)
-    assert names(tmp_path) == ["a.bin.part"]
+ANY = DataFile("set/a.bin", sha256=FILE.sha256)
+#: What was downloaded, the file, what the server says of its range, the error, and whether the part stays.
+PARTS = {
+    "another range": (CONTENT[:HALF], FILE, "bytes 7-9/10", "another part of the file", True),
+    "other content": (b"x" * HALF, FILE, None, "Repeat the command to try again", False),
+    "too long": (CONTENT + b"too long", FILE, None, "Repeat the command to try again", False),
+    "as long": (b"x" * len(CONTENT), FILE, None, "Repeat the command to try again", False),
+    "whole of unknown size": (CONTENT, ANY, None, "answered 416", False),
+}
 
 
-@pytest.mark.parametrize("wrong", [b"x" * HALF, CONTENT + b"too long", b"x" * len(CONTENT)], ids="cma")
-def test_fetch_file_discards_a_wrong_part(tmp_path, server, wrong):
-    part(tmp_path, wrong)
-    with pytest.raises(FetchError, match="Repeat the command to try again"):
-        get(tmp_path, server)
-    assert get(tmp_path, server)
-    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
-
-
-def test_fetch_file_restarts_after_unsatisfiable_range(tmp_path, server):
-    part(tmp_path, CONTENT)
-    file = DataFile("set/a.bin", sha256=FILE.sha256)
-    with pytest.raises(FetchError, match="answered 416"):
+@pytest.mark.parametrize("name", PARTS)
+def test_fetch_file_refuses_unfit_parts_once(tmp_path, server, name):
+    content, file, server.says, error, stays = PARTS[name]
+    part(tmp_path, content)
+    with pytest.raises(FetchError, match=error):
         get(tmp_path, server, file)
-    assert get(tmp_path, server, file)
-    assert [wanted for _, wanted in server.asked] == [f"bytes={len(CONTENT)}-", None]
+    assert names(tmp_path) == (["a.bin.part"] if stays else [])
+    server.says = None
+    assert get(tmp_path, server, file) and (tmp_path / "set/a.bin").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(("file", "said"), [
@@ -102,9 +96,9 @@ def test_fetch_file_restarts_after_unsatisfiable_range(tmp_path, server):
     (DataFile("set/a.bin", 1000, FILE.sha256), "the published file has 1000"),
 ])  # fmt: skip
 def test_fetch_file_refuses_wrong_content(tmp_path, server, file, said):
-    with pytest.raises(FetchError, match=said) as found:
+    with pytest.raises(FetchError, match=said) as caught:
         get(tmp_path, server, file)
-    assert "\n" not in str(found.value) and found.value.exit_code == 1
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 1
     assert names(tmp_path) == []
 
 
@@ -144,7 +138,7 @@ def test_fetch_file_accepts_any_file_if_unpublished(tmp_path, server):
 
 def test_fetch_file_downloads_once_for_two_processes(tmp_path, server, monkeypatch):
     """All have seen that the file is not there before the first begins."""
-    found, looked, all_looked = [], threading.local(), threading.Barrier(4)
+    actual, looked, all_looked = [], threading.local(), threading.Barrier(4)
 
     def state_seen_by_all(*where):
         state = file_state(*where)
@@ -153,12 +147,12 @@ def test_fetch_file_downloads_once_for_two_processes(tmp_path, server, monkeypat
         return state
 
     monkeypatch.setattr(fetch, "file_state", state_seen_by_all)
-    threads = [threading.Thread(target=lambda: found.append(get(tmp_path, server))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: actual.append(get(tmp_path, server))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [False, False, False, True] and server.asked == [("/a.bin", None)]
+    assert sorted(actual) == [False, False, False, True] and server.asked == [("/a.bin", None)]
     assert (tmp_path / "set/a.bin").read_bytes() == CONTENT and names(tmp_path) == ["a.bin"]
 
 
@@ -167,9 +161,9 @@ def test_fetch_file_reports_a_full_disk(tmp_path, server, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch.os, "fsync", full)
-    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as found:
+    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as caught:
         get(tmp_path, server)
-    assert found.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
+    assert caught.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
 
 
 def test_fetch_file_writes_nothing_outside(tmp_path, server):

@@ -1,20 +1,15 @@
 """The task presets on the real files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import PartyTask
 from tests.golden.messages import refuses
 from tests.unit.data.text_tasks import preset
 
 pytestmark = [pytest.mark.real_data, pytest.mark.thorough]
 
 
-def load(name: str, root: Path, **changes) -> tuple[PartyTask, dict[str, list[int]]]:
+def load(name, root, **changes):
     """The task without files that a smaller copy lacks, and the sizes of its splits."""
     settings = preset(name, source="local", missing="skip", **changes)
     for data in settings.datasets.values():
@@ -24,7 +19,7 @@ def load(name: str, root: Path, **changes) -> tuple[PartyTask, dict[str, list[in
     return task, {name: [len(part) for part in data.splits.values()] for name, data in task.datasets.items()}
 
 
-def test_emotion_preset_reads_real_files(data_root: Path) -> None:
+def test_emotion_preset_reads_real_files(data_root):
     task, sizes = load("erc", data_root)
     assert sizes["MELD"] == [9450, 1047, 2492]  # Table 1
     quarters = [sizes[f"DyDa{i}"] for i in range(4)]
@@ -37,13 +32,13 @@ def test_emotion_preset_reads_real_files(data_root: Path) -> None:
     assert load_task(whole, data_root).datasets["DyDa0"].splits["train"].texts == sum(parts, [])
 
 
-def test_sentiment_preset_reads_real_files(data_root: Path) -> None:
+def test_sentiment_preset_reads_real_files(data_root):
     task, sizes = load("sa", data_root)
     assert {tuple(sizes[name]) for name in ("Food", "Cell", "Cloths", "Toys")} == {(3500, 510, 990)}
     assert sizes["Grocery"] == [1796, 262] and task.notes == []
 
 
-def test_inference_preset_reads_real_files(data_root: Path) -> None:
+def test_inference_preset_reads_real_files(data_root):
     _, sizes = load("nli", data_root)
     genres = [sizes[name] for name in ("Fic", "Gov", "Slate", "Tele", "Trv")]
     matched = [1973, 1945, 1955, 1966, 1976]  # KNOT Table 1 less the 9,832 mismatched rows

@@ -34,14 +34,14 @@ def images():
 @pytest.fixture
 def limits(monkeypatch):
     """``task.max_examples`` of all texts that are loaded."""
-    found = []
+    actual = []
 
     def load_task_(settings, root):
-        found.append(settings.max_examples)
+        actual.append(settings.max_examples)
         return load_task(settings, root)
 
     monkeypatch.setattr(shared, "load_task", load_task_)
-    return found
+    return actual
 
 
 def limited(settings, limit):

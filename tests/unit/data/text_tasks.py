@@ -1,7 +1,5 @@
 """Small tasks for the tests: settings built as a run builds them, and files written into a temporary folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -47,8 +47,8 @@ def plainly(last, clients=12, drawn=3):
     return state
 
 
-def same(found, wanted):
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+def same(actual, wanted):
+    return actual.keys() == wanted.keys() and all(torch.equal(actual[name], wanted[name]) for name in wanted)
 
 
 def parts_of(folder):
@@ -77,14 +77,17 @@ def test_checkpoint_resumes_without_rewriting_parts(tmp_path):
     assert same(Checkpoint(tmp_path).load().tensors, {**plainly(10), "weights": torch.zeros(7)} | kept)
 
 
-def test_checkpoint_rewrites_tensors_changed_in_place(tmp_path):
-    checkpoint, own = Checkpoint(tmp_path, share=True), {f"c/{n}": torch.zeros(SIZE) for n in range(4)}
+def test_checkpoint_rewrites_tensors_changed_in_place_and_forgets_removed_ones(tmp_path):
+    checkpoint, state = Checkpoint(tmp_path, share=True), {f"c/{n}": torch.zeros(SIZE) for n in range(4)}
     for step in range(3):
-        own |= checkpoint.save(step, own, {}, [{}])
+        state |= checkpoint.save(step, state, {}, [{}])
     assert parts_of(tmp_path)
-    own["c/2"].add_(1)
-    own |= checkpoint.save(3, own, {}, [{}])
+    state["c/2"].add_(1)
+    state |= checkpoint.save(3, state, {}, [{}])
     assert Checkpoint(tmp_path).load().tensors["c/2"].tolist() == [1] * SIZE
+    del state["c/1"]
+    checkpoint.save(4, state, {}, [{}])
+    assert same(Checkpoint(tmp_path).load().tensors, state)
 
 
 def test_checkpoint_never_shares_inference_mode_tensors(tmp_path):
@@ -92,15 +95,6 @@ def test_checkpoint_never_shares_inference_mode_tensors(tmp_path):
         own = {f"c/{n}": torch.zeros(SIZE) for n in range(4)}
     checkpoint = Checkpoint(tmp_path, share=True)
     assert [checkpoint.save(step, own, {}, [{}]) for step in range(3)] == [{}, {}, {}] and not parts_of(tmp_path)
-
-
-def test_checkpoint_forgets_removed_tensors(tmp_path):
-    checkpoint, own = Checkpoint(tmp_path, share=True), {f"c/{n}": torch.full((SIZE,), float(n)) for n in range(4)}
-    for step in range(3):
-        own |= checkpoint.save(step, own, {}, [{}])
-    del own["c/1"]
-    checkpoint.save(3, own, {}, [{}])
-    assert same(Checkpoint(tmp_path).load().tensors, own)
 
 
 def test_checkpoint_writes_no_parts_when_small_or_unshared(tmp_path, monkeypatch):

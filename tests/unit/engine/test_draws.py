@@ -1,10 +1,6 @@
 """Every draw depends on the run's seed and on what it is keyed by, and on nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,11 +31,11 @@ SLOW = settings(stragglers=Stragglers(share=0.4, temperature=0.5, epochs=1))
 RECIPE = Recipe(phases=(Phase(2),), batch_size=4, drop_last=True, lr=0.1)
 
 
-def seeded_as(seed: int) -> Any:
+def seeded_as(seed):
     return dataclasses.replace(POPULATION, seed=seed)
 
 
-def local(seed: int, round: int = 1, client: int = 2) -> list[Any]:
+def local(seed, round=1, client=2):
     request = LocalTraining(
         client=client, seed=seed, round=round, start=ClientModel(torch.zeros(1), torch.zeros(0)),
         rows=torch.arange(40), test_rows=torch.arange(4), recipe=RECIPE,
@@ -48,19 +44,19 @@ def local(seed: int, round: int = 1, client: int = 2) -> list[Any]:
     return [part.tolist() for one in passes for part in (one.order, one.shifts, one.flips)]
 
 
-def partition(kind: str, **chosen: Any) -> Callable[[int], Any]:
+def partition(kind, **chosen):
     values = {"kind": kind, "num_clients": 5, "alpha": 0.5, "floor": 0, "shards_per_client": 2} | chosen
     cls = PARTITION_SETTINGS[kind]
     options = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
     return lambda seed: [rows.tolist() for rows in make_partition(options, balanced(20, 5), seed).train]
 
 
-def otdd() -> Any:
+def otdd():
     (job,) = compose(["task=mnist", "method=dataset_distance", "method.otdd.fedwad.t=random"])
     return job.method.otdd
 
 
-DRAWS: dict[str, Callable[[int], Any]] = {
+DRAWS = {
     "participants": lambda seed: [seeded_as(seed).drawn(round) for round in range(8)],
     "stragglers": lambda seed: [sorted(stragglers(SLOW, seeded_as(seed + 10 * i))) for i in range(4)],
     "batches, crops and flips": local,
@@ -82,20 +78,20 @@ DRAWS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     if isinstance(value, np.ndarray | torch.Tensor):
         return value.tolist()
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.parametrize("name", of_papers(DRAWS))
-def test_draws_repeat_for_same_seed_only(name: str) -> None:
+def test_draws_repeat_for_same_seed_only(name):
     draw = DRAWS[name]
     assert plain(draw(3)) == plain(draw(3))
     assert plain(draw(3)) != plain(draw(4))
 
 
-def test_names_are_told_apart() -> None:
+def test_names_are_told_apart():
     """``(1, 12)`` is not ``(11, 2)``, and what was drawn before does not matter."""
     assert keyed(1, 12) != keyed(11, 2) and keyed(1, "a") != keyed(1, "b")
     assert 0 <= keyed(1, "a") < 2**63
@@ -107,7 +103,7 @@ def test_names_are_told_apart() -> None:
     assert not torch.equal(torch.rand(3, generator=generator(3, "a")), torch.rand(3, generator=generator(3, "b")))
 
 
-def test_seeded_restores_the_global_generator() -> None:
+def test_seeded_restores_the_global_generator():
     torch.manual_seed(1)
     expected = torch.rand(2)
     torch.manual_seed(1)

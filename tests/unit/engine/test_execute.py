@@ -74,7 +74,6 @@ def marked(party, **settings):
 
 
 def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
-    """The second of three trainings is held by somebody else until the other two are made."""
     requests = [training(party) for party in "ABC"]
     stores = [fill(tmp_path / name) for name in ("workers", "alone")]
     with Executor(stores[1], ONE, None, [], nothing) as executor:
@@ -109,19 +108,13 @@ def test_executor_stops_its_workers_when_interrupted(tmp_path):
     assert executor._pool is None and set(active_children()) == before
 
 
-def test_executor_raises_when_a_worker_dies(tmp_path, plugin):
-    requests = [marked("killer", what="die"), marked("B")]
-    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
-        with pytest.raises(WorkerDied):
-            executor(requests)
-        assert executor([requests[1]])  # the other one was made, or is made now by a new worker
-
-
-@pytest.mark.parametrize(("what", "kind"), [("bug", RuntimeError), ("diverge", DivergedError)])
+@pytest.mark.parametrize(("what", "kind"), [("die", WorkerDied), ("bug", RuntimeError), ("diverge", DivergedError)])
 def test_executor_raises_the_error_of_a_request(what, kind, tmp_path, plugin):
     requests = [marked("A", what=what), marked("B")]
-    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor, pytest.raises(kind) as problem:
-        executor(requests)
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
+        with pytest.raises(kind) as problem:
+            executor(requests)
+        assert executor([requests[1]])  # the other one was made, or is made now by a new worker
     assert kind is not DivergedError or problem.value.where == {"round": 3}
 
 

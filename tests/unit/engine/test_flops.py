@@ -10,22 +10,25 @@ from knot_runner.engine.flops import example_flops
 from knot_runner.models.network import Network
 
 
-def network(*words: str, inputs=None, classes: int = 10) -> Network:
+def network(*words, inputs=None, classes=10):
     (job,) = compose(list(words))
     settings = job.settings
     return Network(settings.model, inputs or tuple(settings.task.shape), classes)
 
 
 def test_example_flops_counts_perceptron_matrix_products():
-    found = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
-    assert (found.forward, found.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
+    actual = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
+    assert (actual.forward, actual.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
 
 
 def test_convolutions_by_their_outputs():
     """Of one's own: 3 channels of 8 x 8, 4 filters of 3 x 3, then a pooled linear head; depthwise by groups."""
-    found = example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
-    assert found.forward == 2 * (3 * 4 * 9 * 64 + 4 * 9 * 64 + 4 * 5)
-    assert found.head == 2 * 4 * 5
+    before = torch.default_generator.get_state()
+    actual = example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
+    assert torch.equal(torch.default_generator.get_state(), before)  # no random number is drawn
+    assert example_flops(Network(own("Halves"), (1, 4, 4), 10)) is None  # no matrix product
+    assert actual.forward == 2 * (3 * 4 * 9 * 64 + 4 * 9 * 64 + 4 * 5)
+    assert actual.head == 2 * 4 * 5
 
 
 class Convolutions(nn.Module):
@@ -53,12 +56,8 @@ class Halves(nn.Module):
         return self.out(x.mean((2, 3)).repeat(1, 10) / 2)
 
 
-def own(name: str) -> CustomSettings:
+def own(name):
     return CustomSettings(kind="custom", name=name, target=f"{__name__}:{name}", head="out", options={})
-
-
-def test_example_flops_is_none_without_matrix_products():
-    assert example_flops(Network(own("Halves"), (1, 4, 4), 10)) is None
 
 
 @pytest.mark.parametrize("head", ["published", "plain"])
@@ -74,15 +73,8 @@ def test_texts_by_their_tokens(head, length):
     last = hidden**2
     if head == "published":
         last = 2 * hidden**2 + 2 * length * hidden**2 + 2 * length * hidden + 2 * hidden * in_head
-    found = example_flops(own, length)
-    assert found.forward == 2 * (layers * layer + last + hidden * 10) and found.head == 2 * hidden * 10
+    actual = example_flops(own, length)
+    assert actual.forward == 2 * (layers * layer + last + hidden * 10) and actual.head == 2 * hidden * 10
 
 
 SMALL = ["model.hidden=16", "model.intermediate=24", "model.layers=2", "model.heads=2"]
-
-
-def test_example_flops_draws_no_random_numbers():
-    before = torch.default_generator.get_state()
-    example_flops(network("task=mnist", "model=cnn_4", "method=fedavg"))
-    example_flops(Network(own("Convolutions"), (3, 8, 8), 5))
-    assert torch.equal(torch.default_generator.get_state(), before)

@@ -18,6 +18,7 @@ from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
 from knot_runner.util.errors import DivergedError
 from tests.changed_settings import stage
+from tests.disk import Killed
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
 
@@ -95,20 +96,21 @@ def test_equals_a_plain_loop(request_, place, tmp_path, float64):
         torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
 
 
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path, monkeypatch, epoch):
-    undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
+def train_until(epoch, request, place, folder):
+    """Train until the work of ``epoch`` of three is nearly done, and be killed."""
 
     def kill(done, total, text):
         if done == total * epoch // 3 - 1:
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train_network(request_, place, tmp_path / "b", kill)
+        loop.train_network(request, place, folder, kill)
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path, monkeypatch, epoch):
+    undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
+    train_until(epoch, request_, place, tmp_path / "b")
     assert Checkpoint(tmp_path / "b").load().step == (epoch - 1 or -1)
     first = machine()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
@@ -128,13 +130,7 @@ def test_train_network_keeps_best_epoch_after_kill(request_, place, tmp_path, mo
         left = iter(scores)
         monkeypatch.setattr(loop, "_score", lambda *_, left=left: next(left))
         for epoch in ends:
-
-            def kill(done, total, text, epoch=epoch):
-                if done == total * epoch // 3 - 1:
-                    raise Killed
-
-            with pytest.raises(Killed):
-                loop.train_network(asked, place, tmp_path / folder, kill)
+            train_until(epoch, asked, place, tmp_path / folder)
         made.append(loop.train_network(asked, place, tmp_path / folder, nothing))
     (weights, facts), (resumed, again) = made
     assert facts["best_epoch"] == again["best_epoch"] == kept and again["best_score"] == 0.9

@@ -1,23 +1,29 @@
 """Artifacts: whole or not there, and never a wrong number."""
 
+import hashlib
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load, save
 
 from knot_runner.engine.store import Store
-from knot_runner.util.files import BusyError
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.util.files import BusyError, digest_of_parts, write_atomic
 from tests.disk import damage_in_place
 from tests.golden.messages import refuses
 
 
 def test_artifact_refuses_a_changed_file(tmp_path):
-    artifact = Store(tmp_path).put("local", "k", {"w": torch.zeros(100)}, {})
-    path = artifact.folder / "tensors.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    """Also where its size and time are kept."""
+    store = Store(tmp_path)
+    artifact = store.put("local", "k", {"w": torch.zeros(100)}, {})
+    assert not store.find("local", "k").tensors()["w"].any()  # so that its digest is known
+    damage_in_place(artifact.folder / "tensors.safetensors")
     with refuses():
         artifact.tensors()
-    assert Store(tmp_path).find("local", "k") is None
+    assert store.find("local", "k") is None and Store(tmp_path).find("local", "k") is None
 
 
 def put(store, key="k", value=1.0):
@@ -46,14 +52,6 @@ def test_store_sets_damaged_artifacts_aside(tmp_path, name, change, capsys):
     assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"
 
 
-def test_store_notices_damage_that_keeps_size_and_time(tmp_path):
-    store = Store(tmp_path)
-    path = put(store).folder / "tensors.safetensors"
-    assert store.find("local", "k").tensors()["w"][0] == 1.0  # so that its digest is known
-    damage_in_place(path)
-    assert store.find("local", "k") is None
-
-
 def test_store_put_removes_commits(tmp_path):
     for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
         (tmp_path / "local" / "k").mkdir(parents=True, exist_ok=True)
@@ -71,3 +69,40 @@ def test_store_lock_raises_when_busy_and_not_waiting(tmp_path):
             pass
     with store.lock("local", "k", wait=False):
         pass
+
+
+TYPES = [torch.int64, torch.float64, torch.float32, torch.int32, torch.bfloat16, torch.float16, torch.int16, torch.int8,
+         torch.uint8, torch.bool]  # fmt: skip
+SHAPES = [(), (0, 3), (1,), (2, 3), (5,)]
+
+
+def of(dtype, shape):
+    return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(TYPES), st.sampled_from(SHAPES)), max_size=6))
+def test_tensor_parts_matches_the_save_of_safetensors(chosen):
+    tensors = {name: of(*about) for name, about in chosen.items() if name != "__metadata__"}
+    assert b"".join(tensor_parts(tensors)) == save(tensors)
+
+
+def test_tensor_parts_saves_non_contiguous_and_gradient_tensors():
+    tensors = {"turned": torch.randn(3, 4).t(), "learned": torch.randn(2, requires_grad=True)}
+    read = load(b"".join(tensor_parts(tensors)))
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+    with pytest.raises(TypeError, match=r"wave: tensors of torch.complex64 cannot be saved"):
+        tensor_parts({"wave": torch.zeros(1, dtype=torch.complex64)})
+
+
+def test_tensor_parts_copies_only_small_tensors(tmp_path):
+    """A copy of each would double what a run of many clients takes."""
+    large = {name: torch.zeros(1 << 18) for name in "ab"}  # float32: just large enough
+    small = {f"small {i}": torch.zeros(1000) for i in range(50)}
+    parts = tensor_parts({**large, **small})
+    assert [len(part) for part in parts[1:]] == [1 << 20, 1 << 20, 50 * 4000]
+    write_atomic(tmp_path / "file", parts)
+    assert digest_of_parts(parts) == hashlib.sha256((tmp_path / "file").read_bytes()).hexdigest()
+    assert (tmp_path / "file").read_bytes() == b"".join(parts)
+    for tensor in large.values():
+        tensor += 1
+    assert parts[1][:4] == parts[2][:4] == torch.ones(1).numpy().tobytes()

@@ -20,12 +20,10 @@ def random_outputs(seed, trained=False, batch_size=5, classes=4, **shapes):
 
 
 def pairs_of(student, teachers):
-    """Taps of one name, of every teacher."""
     return [[(name, name) for name in student.taps] for _ in teachers]
 
 
 def made(name, student, teachers, pairs=None, examples=20, points=None, **options):
-    """The loss of term ``name`` with these options, for networks that say the likes of this."""
     pairs = pairs_of(student, teachers) if pairs is None else pairs
     settings = terms_of({name: {"weight": 1.0, **options}})[name]
     return TERMS[name].make(settings, TermInputs(student, teachers, pairs, examples, points))
@@ -38,12 +36,11 @@ def a_batch(labels=LABELS, seed=0, epoch=1):
 def gradients(loss, student):
     """Of a loss (summed over examples) by the logits and every tap, zeros where one is not read."""
     leaves = [student.logits, *student.taps.values()]
-    found = torch.autograd.grad(loss.sum(), leaves, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
+    actual = torch.autograd.grad(loss.sum(), leaves, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, actual, strict=True)]
 
 
 def assert_same(ours, reference, student, tolerance=1e-10):
-    """Value and gradients of two losses agree."""
     torch.testing.assert_close(ours, reference, rtol=0, atol=tolerance)
     for mine, theirs in zip(gradients(ours, student), gradients(reference, student), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance)

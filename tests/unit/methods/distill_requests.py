@@ -16,6 +16,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.distill.students import TrainStudents
 from knot_runner.models.network import Network, build_network
 from tests.changed_settings import built, stage, terms_of
+from tests.disk import Killed
 
 SHAPE, CLASSES = (1, 6, 6), 3
 MLP = Network(MlpSettings("mlp", "mlp", [8], "logits"), SHAPE, CLASSES)
@@ -68,10 +69,6 @@ def silent(done: int, total: int, text: str) -> None:
     """Report nothing."""
 
 
-class Killed(BaseException):
-    """What stands for kill -9."""
-
-
 def killed_and_resumed(request, place: Resources, epoch: int) -> tuple[dict, dict]:
     """Return tensors and facts of ``request`` (three epochs), killed in ``epoch`` and resumed."""
 
@@ -86,9 +83,9 @@ def killed_and_resumed(request, place: Resources, epoch: int) -> tuple[dict, dic
     return request.run(place, work, silent)
 
 
-def assert_same_bits(found: dict, wanted: dict) -> None:
-    assert set(found) == set(wanted)
-    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+def assert_same_bits(actual: dict, wanted: dict) -> None:
+    assert set(actual) == set(wanted)
+    assert all(torch.equal(actual[name], tensor) for name, tensor in wanted.items())
 
 
 KD = {"weight": 0.7, "temperature": 2.0}
@@ -161,6 +158,6 @@ def plain(place, request, loss, models, after=lambda: None, epoch_end=lambda: No
         epoch_end()
 
 
-def assert_same(found, model, prefix=""):
+def assert_same(actual, model, prefix=""):
     for name, tensor in model.state_dict().items():
-        torch.testing.assert_close(found[prefix + name], tensor, rtol=1e-4, atol=2e-6)
+        torch.testing.assert_close(actual[prefix + name], tensor, rtol=1e-4, atol=2e-6)

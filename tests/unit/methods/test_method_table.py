@@ -32,14 +32,12 @@ def test_method_table_imports_one_method_at_a_time():
 
 
 @pytest.mark.usefixtures("tables_restored")
-@pytest.mark.parametrize("settings", [None, int, type("Plain", (AveragingSettings,), {})], ids=["none", "int", "plain"])
-def test_method_settings_are_a_dataclass_that_extends_ours(settings):
-    with refuses():
-        METHODS["own"] = replace(METHODS["fedavg"], settings=settings)
-    assert "own" not in METHODS
-
-
 def test_plug_in_adds_and_removes_a_method():
+    """Whose settings are a dataclass that extends ours."""
+    for settings in (None, int, type("Plain", (AveragingSettings,), {})):
+        with refuses():
+            METHODS["own"] = replace(METHODS["fedavg"], settings=settings)
+        assert "own" not in METHODS
     own = Method(*[lambda *_: {}] * 3)
     table = MethodTable("METHODS", {"fedavg": "knot_runner.methods.federated.averaging:FEDAVG"})
     table["own"] = own

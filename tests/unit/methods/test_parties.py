@@ -1,7 +1,5 @@
 """Parties that learn from each other: against a plain loop typed here, killed, and alone where the weight is 0."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +8,7 @@ from sklearn.metrics import f1_score
 from knot_runner.config.settings.methods.knot import EntropySettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.mutual import TrainParties, peer_losses
+from knot_runner.methods.mutual import TrainParties
 from knot_runner.models.network import build_network
 from tests.changed_settings import stage
 from tests.unit.methods import distill_requests as small
@@ -40,26 +38,6 @@ def together(place, **changes):
     return TrainParties(**{**made, **changes})
 
 
-def test_peer_losses_average_divergences_from_others():
-    def kl(p, q):
-        return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
-
-    draws = torch.Generator().manual_seed(1)
-    logits = [torch.randn(4, 3, generator=draws, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    found = peer_losses(KL, logits, torch.zeros(3, 1, dtype=torch.float64))
-    shares = [torch.softmax(own, 1).tolist() for own in logits]
-    for number, loss in enumerate(found):
-        others = [other for other in range(3) if other != number]
-        wanted = [kl(shares[other][row], shares[number][row]) for other in others for row in range(4)]
-        assert float(loss.detach()) == pytest.approx(sum(wanted) / 8, abs=1e-12)
-    (own, *others) = torch.autograd.grad(found[0], logits, allow_unused=True)
-    mean = (torch.tensor(shares[1]) + torch.tensor(shares[2])) / 2
-    torch.testing.assert_close(own, (torch.tensor(shares[0]) - mean).to(own) / 4, rtol=0, atol=1e-7)
-    assert others == [None, None]  # no other party moves by it
-    alike = peer_losses(KL, [logits[0].detach()] * 2, torch.zeros(3, 1))
-    assert [float(loss) for loss in alike] == pytest.approx([0.0, 0.0], abs=1e-15)
-
-
 def own_batches(place, request, party, epoch):
     """Rows of a party's own examples, time after time."""
     time = 0
@@ -71,7 +49,7 @@ def own_batches(place, request, party, epoch):
 
 def test_parties_equal_plain_loops(place):
     request = together(place)
-    found, facts = small.trained(request, place, "together")
+    actual, facts = small.trained(request, place, "together")
     given = zip(request.networks, request.starts, strict=True)
     models = [small.frozen_model(place, one).requires_grad_() for one in given]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
@@ -98,7 +76,7 @@ def test_parties_equal_plain_loops(place):
                 loss.backward()
                 optimizer.step()
     for party, model in enumerate(models):
-        small.assert_same(found, model, f"{party}.")
+        small.assert_same(actual, model, f"{party}.")
     assert facts["best_epoch"] == 3 and facts["select"] == "score"
     assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
@@ -114,13 +92,13 @@ def test_parties_resume_bit_identically_after_kill(place, epoch):
 
 def test_parties_keep_epoch_with_best_mean_score(place):
     settings = stage(4, 8, 0.05, 0.0)
-    found, facts = small.trained(together(place, training=settings), place, "a")
+    actual, facts = small.trained(together(place, training=settings), place, "a")
     scores = [row["valid"] for row in facts["epochs"]]
     assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)
     own = []
     for party, network in enumerate((small.MLP, small.WIDE, small.MLP)):
         model = build_network(network)
-        model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in found.items() if n.startswith(f"{party}.")})
+        model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in actual.items() if n.startswith(f"{party}.")})
         x, y = small.pixels(place, f"valid {NAMES[party]}")
         own.append(f1_score(y, model.eval()(x).argmax(1), average="macro"))
     assert facts["best_score"] == pytest.approx(sum(own) / 3)

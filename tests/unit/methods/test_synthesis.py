@@ -45,14 +45,14 @@ def test_statistics_losses_and_their_gradient_by_hand():
     torch.manual_seed(0)
     first, conv, second = norm_with(2, 1), nn.Conv2d(2, 3, 3).double(), norm_with(3, 5)
     model, x = nn.Sequential(first, conv, nn.ReLU(), second).eval(), normal(3, 2, 4, 4, seed=9).requires_grad_()
-    with images.statistics_losses(model) as found:
+    with images.statistics_losses(model) as actual:
         model(x)
-    ours = torch.stack(found).sum()
+    ours = torch.stack(actual).sum()
     typed = typed_statistics(x, first) + typed_statistics(torch.relu(conv(first(x))), second)
     for mine, theirs in ((ours, typed), (torch.autograd.grad(ours, x)[0], torch.autograd.grad(typed, x)[0])):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
     model(x)
-    assert len(found) == 2  # nothing is read outside the block
+    assert len(actual) == 2  # nothing is read outside the block
 
 
 WEIGHTS = GeneratorSynthesis("generator", 1, 1, 1, 0.1, 1, 1, one_hot=0.5, activation=0.25, entropy=3.0)
@@ -63,8 +63,8 @@ def test_generator_loss_by_hand():
     softmax = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum(1, keepdims=True)
     certain, active, mean = -np.log(softmax.max(1)).mean(), np.abs(features.numpy()).mean(), softmax.mean(0)
     entropy = -(mean * np.log(mean)).sum()
-    found = images.generator_loss(NetworkOutputs(logits, {"features": features}), "features", WEIGHTS)
-    assert float(found) == pytest.approx(0.5 * certain - 0.25 * active - 3.0 * entropy, rel=1e-12)
+    actual = images.generator_loss(NetworkOutputs(logits, {"features": features}), "features", WEIGHTS)
+    assert float(actual) == pytest.approx(0.5 * certain - 0.25 * active - 3.0 * entropy, rel=1e-12)
     one_hot = torch.tensor([[800.0, -800.0], [800.0, -800.0]], requires_grad=True)
     loss = images.generator_loss(NetworkOutputs(one_hot, {"features": one_hot}), "features", WEIGHTS)
     loss.backward()
@@ -104,31 +104,31 @@ def moments(examples, label):
 @pytest.mark.parametrize("kind", ["top", "all", "spectral"])
 def test_records_hold_the_moments_of_every_class(kind):
     examples = mixed_images()
-    found = records.released_records(Same(), examples, 3, kind, 3)
+    actual = records.released_records(Same(), examples, 3, kind, 3)
     for label in (0, 1):
         mean, covariance = moments(examples, label)
-        np.testing.assert_allclose(found["pixels.mean"][label], mean, atol=1e-5)
-        np.testing.assert_allclose(found["logits.mean"][label], mean[:2], atol=1e-5)
+        np.testing.assert_allclose(actual["pixels.mean"][label], mean, atol=1e-5)
+        np.testing.assert_allclose(actual["logits.mean"][label], mean[:2], atol=1e-5)
         if kind == "spectral":
-            axes = found["pixels.axes"][label].double()
+            axes = actual["pixels.axes"][label].double()
             values, vectors = np.linalg.eigh(covariance)
             np.testing.assert_allclose(axes.norm(dim=1) ** 2, values[::-1][:3], rtol=1e-5)
             along = axes[0].numpy() @ vectors[:, -1] / np.linalg.norm(axes[0].numpy())
             assert abs(along) == pytest.approx(1, abs=1e-5)
-            assert found["logits.axes"].shape == (3, 3, 2) and not found["logits.axes"][:, 2].any()
+            assert actual["logits.axes"].shape == (3, 3, 2) and not actual["logits.axes"][:, 2].any()
             assert (axes.gather(1, axes.abs().argmax(1, keepdim=True)) > 0).all()
         else:
-            np.testing.assert_allclose(found["logits.covariance"][label], covariance[:2, :2], atol=1e-5)
-            np.testing.assert_allclose(found["pixels.variance"][label], covariance.diagonal(), atol=1e-5)
-    assert all(not tensor[2].any() and tensor.dtype == torch.float32 for tensor in found.values())
+            np.testing.assert_allclose(actual["logits.covariance"][label], covariance[:2, :2], atol=1e-5)
+            np.testing.assert_allclose(actual["pixels.variance"][label], covariance.diagonal(), atol=1e-5)
+    assert all(not tensor[2].any() and tensor.dtype == torch.float32 for tensor in actual.values())
 
 
 @pytest.mark.parametrize("kind", ["all", "spectral"])
 def test_samples_have_the_moments_that_were_released(kind):
     examples = mixed_images()
-    found = records.released_records(Same(), examples, 3, kind, 4)
+    actual = records.released_records(Same(), examples, 3, kind, 4)
     labels = torch.ones(40_000, dtype=torch.int64)
-    sampled = records.sampled_activations(found, labels, torch.Generator().manual_seed(0))
+    sampled = records.sampled_activations(actual, labels, torch.Generator().manual_seed(0))
     mean, covariance = moments(examples, 1)
     for name, size in (("logits", 2), ("pixels", 4)):
         wanted = covariance[:size, :size]
@@ -136,22 +136,19 @@ def test_samples_have_the_moments_that_were_released(kind):
             wanted = np.diag(wanted.diagonal())
         np.testing.assert_allclose(sampled[name].mean(0), mean[:size], atol=0.05)
         np.testing.assert_allclose(np.cov(sampled[name].T, bias=True), wanted, atol=0.1)
-    scales = records.scales_of(found)
+    scales = records.scales_of(actual)
     both = [np.mean([moments(examples, label)[1].diagonal()[:size].mean() for label in (0, 1)]) for size in (2, 4)]
     assert [scales["logits"], scales["pixels"]] == pytest.approx([both[0] * 2 / 3, both[1] * 2 / 3], rel=1e-4)
-
-
-def test_sampled_activations_match_classes_without_variance():
-    found = {"logits.mean": torch.eye(3) * 7, "logits.covariance": torch.zeros(3, 3, 3)}
-    sampled = records.sampled_activations(found, torch.tensor([2, 0, 2]), torch.Generator())
+    constant = {"logits.mean": torch.eye(3) * 7, "logits.covariance": torch.zeros(3, 3, 3)}
+    sampled = records.sampled_activations(constant, torch.tensor([2, 0, 2]), torch.Generator())
     assert sampled["logits"].argmax(1).tolist() == [2, 0, 2] and sampled["logits"].max() == 7
-    assert records.scales_of(found) == {"logits": 1.0}
+    assert records.scales_of(constant) == {"logits": 1.0}
 
 
 @pytest.mark.parametrize(("most", "each"), [(30, 10), (2, 1)])
 def test_released_records_use_first_images_per_class(monkeypatch, most, each):
     examples = mixed_images()
     monkeypatch.setattr(records, "MOST_IMAGES", most)
-    found = records.released_records(Same(), examples, 3, "all", 0)
+    actual = records.released_records(Same(), examples, 3, "all", 0)
     some = examples.data.pixels[examples.labels == 1][:each].flatten(1)
-    torch.testing.assert_close(found["pixels.mean"][1], some.mean(0))
+    torch.testing.assert_close(actual["pixels.mean"][1], some.mean(0))

@@ -1,7 +1,5 @@
 """Small networks of every kind whose taps are read, and a batch for each."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -75,8 +75,8 @@ def test_text_classifier_reads_segments(batch):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_text_classifier_has_its_dropout_and_heads(dropout):
     model = TextClassifier(dataclasses.replace(SPEC, dropout=dropout), 500, 5)
-    found = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
-    assert len(found) >= 3 + 2 * SPEC.layers and set(found) == {dropout}
+    actual = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+    assert len(actual) >= 3 + 2 * SPEC.layers and set(actual) == {dropout}
     assert model.head.layer.self_attn.dropout == model.bert.config.attention_probs_dropout_prob == dropout
     assert model.head.layer.self_attn.num_heads == model.bert.config.num_attention_heads == 2
     assert model.head.layer.linear1.out_features == 2048 and not model.head.layer.norm_first  # torch's defaults

@@ -1,7 +1,5 @@
 """MobileNetV2: its size as published, its pass against one by hand, its first weights, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,12 +21,12 @@ BLOCKS = [
 ]  # fmt: skip
 
 
-def network(shape=(3, 32, 32), classes=5, **changes) -> Network:
+def network(shape=(3, 32, 32), classes=5, **changes):
     return Network(build(MobilenetSettings, NARROW | changes, "model"), shape, classes)
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-def test_mobilenet_has_the_published_size(norm: str) -> None:
+def test_mobilenet_has_the_published_size(norm):
     """3,504,872 with 1,000 classes, as torchvision's and Keras's without their running statistics."""
     spec = compose_all(["task=gld23k", "model=mobilenet_v2_gn", f"model.norm={norm}"])[0][0].settings.model
     with torch.device("meta"):
@@ -40,14 +38,23 @@ def test_mobilenet_has_the_published_size(norm: str) -> None:
     assert list(model.state_dict())[-1] == "head.bias"
 
 
-def test_mobilenet_rounds_channels_as_torchvision_does() -> None:
+def test_mobilenet_rounds_channels_and_begins_as_torchvision_does():
     widths = {0.1: [8, 8, 8, 8, 16, 16, 32], 0.75: [16, 24, 24, 48, 72, 120, 240], 1.4: [24, 32, 48, 88, 136, 224, 448]}
     for width, expected in widths.items():
         spec = network(width=width).spec
         assert [spec.channels(count) for count in (16, 24, 32, 64, 96, 160, 320)] == expected
+    torch.manual_seed(0)
+    model = build_network(network(width=1.0, last=1280, classes=203))
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
+            spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
+            assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05) and module.bias is None
+        if isinstance(module, nn.GroupNorm):
+            assert (module.weight == 1).all() and not module.bias.any()
+    assert float(model.head.weight.detach().std()) == pytest.approx(0.01, rel=0.05) and not model.head.bias.any()
 
 
-def test_mobilenet_equals_the_papers_pass() -> None:
+def test_mobilenet_equals_the_papers_pass():
     torch.manual_seed(0)
     net = network(shape=(2, 40, 24), width=0.25)
     model = build_network(net).double()
@@ -87,28 +94,16 @@ def test_mobilenet_equals_the_papers_pass() -> None:
     assert taps["block7"].shape[2:] == (2, 1)  # five halvings of 40 x 24, rounded up
 
 
-def test_mobilenet_weights_begin_as_torchvisions() -> None:
-    torch.manual_seed(0)
-    model = build_network(network(width=1.0, last=1280, classes=203))
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
-            spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
-            assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05) and module.bias is None
-        if isinstance(module, nn.GroupNorm):
-            assert (module.weight == 1).all() and not module.bias.any()
-    assert float(model.head.weight.detach().std()) == pytest.approx(0.01, rel=0.05) and not model.head.bias.any()
-
-
 @pytest.mark.parametrize("changes", [
     {"groups": 3}, {"groups": 3, "last": 18}, {"last": 18}, {"groups": 8}, {"last": 4}, {"width": 0.0},
     {"last": 0, "norm": "batch"},
 ])  # fmt: skip
-def test_mobilenet_refuses_settings(changes: dict) -> None:
+def test_mobilenet_refuses_settings(changes):
     with refuses():
         network(**changes)
 
 
-def test_mobilenet_trains_on_one_pixel() -> None:
+def test_mobilenet_trains_on_one_pixel():
     """A single image of 1x1: no group is of one value, for which PyTorch has no variance."""
     model = build_network(network(shape=(1, 1, 1)))
     model(torch.ones(1, 1, 1, 1)).logsumexp(1).sum().backward()

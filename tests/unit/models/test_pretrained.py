@@ -1,17 +1,13 @@
 """Pre-trained encoders, of files and of the hub: used as they are, or refused in one line that names the file."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import struct
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from knot_runner.engine.federated import flat
@@ -29,8 +25,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
-    """A data folder with an encoder in ``tiny``, and its tensors."""
+def saved(tmp_path_factory):
     torch.manual_seed(2)
     encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
     root = tmp_path_factory.mktemp("weights")
@@ -42,7 +37,7 @@ def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
 def changed(saved, tmp_path):
     """Write the encoder with its tensors changed by a function; returns the data folder."""
 
-    def write(change=lambda tensors: tensors, **config) -> Path:
+    def write(change=lambda tensors: tensors, **config):
         (tmp_path / "tiny").mkdir()
         tensors = change(load_file(saved[0] / "tiny/model.safetensors"))
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "tiny/model.safetensors")
@@ -53,7 +48,7 @@ def changed(saved, tmp_path):
     return write
 
 
-def model_with(seed: int) -> TextClassifier:
+def model_with(seed):
     torch.manual_seed(seed)
     return TextClassifier(LOCAL, 500, 5).eval()
 
@@ -81,17 +76,16 @@ def test_first_model_starts_from_pretrained_weights(saved):
         for name, tensor in tensors.items():
             assert torch.equal(start[f"bert.{name}"], tensor), name
     assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
-
-
-def test_initial_model_starts_from_pretrained_weights(saved):
-    root, tensors = saved
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
-    found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    model = initial_model(place, network, None, seed=5).bert.state_dict()
+    assert all(torch.equal(model[name], tensor) for name, tensor in tensors.items())
+    (note,) = _check_weights([network, network, Network(SPEC, 500, 5)], root)
+    assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
+    with refuses():
+        _check_weights([network, Network(dataclasses.replace(LOCAL, layers=3), 500, 5)], root)
 
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
-    """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
     torch.manual_seed(2)
     theirs = BertForSequenceClassification(BertConfig(**SHAPE))
     theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
@@ -128,18 +122,28 @@ def infinite(tensors):
     return tensors
 
 
-@pytest.mark.parametrize("change", [
-    lambda tensors: {"layer.weight": torch.ones(2)}, without("encoder.layer.1.output.dense.bias"),
-    lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
-    lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, infinite,
-], ids=["none", "one less", "one more", "shape", "infinite"])  # fmt: skip
-def test_load_pretrained_refuses_tensors(changed, change):
-    root = changed(change)
+#: Changes of the tensors and of the config.
+UNFIT = {
+    "none": (lambda tensors: {"layer.weight": torch.ones(2)}, {}),
+    "one less": (without("encoder.layer.1.output.dense.bias"), {}),
+    "one more": (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)}, {}),
+    "shape": (lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, {}),
+    "infinite": (infinite, {}),
+    "heads": (without(), {"num_attention_heads": 4}),
+    "activation": (without(), {"hidden_act": "relu"}),
+    "kind": (without(), {"model_type": "roberta"}),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_load_pretrained_refuses_unfit_tensors_and_configs(changed, name):
+    change, config = UNFIT[name]
+    root = changed(change, **config)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
 
-def overlapping(content: bytes) -> bytes:
+def overlapping(content):
     size = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + size])
     first, second = [name for name in header if name.endswith("LayerNorm.bias")][:2]
@@ -163,27 +167,11 @@ def test_load_pretrained_names_damaged_files(changed, damage):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
-def test_load_pretrained_refuses_other_configs(changed, config):
-    root = changed(**config)
-    with refuses():
-        load_pretrained(model_with(0), LOCAL, root)
-
-
 def test_load_pretrained_refuses_other_encoders(tmp_path):
     config = DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)
     DistilBertModel(config).save_pretrained(tmp_path / "tiny")
     with refuses():
         load_pretrained(model_with(0), LOCAL, tmp_path)
-
-
-def test_weights_are_checked_before_training(saved):
-    root = saved[0]
-    fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
-    (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
-    assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
-    with refuses():
-        _check_weights([fits, deeper], root)
 
 
 def test_load_pretrained_refuses_a_folder_without_weights(saved, tmp_path):
@@ -224,25 +212,20 @@ def test_hub_weights_are_of_their_revision(hub_config, monkeypatch):
         torch.testing.assert_close(model.bert.state_dict()[name], tensor)
 
 
-@pytest.mark.parametrize("info", [
-    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
-    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
-])  # fmt: skip
-def test_hub_weights_must_be_whole(hub_config, monkeypatch, info):
+def test_hub_weights_must_be_whole(hub_config, monkeypatch):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
-    loaded = encoder, info | {"mismatched_keys": set()}
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: loaded)
-    with refuses():
-        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
-
-def test_hub_weights_error_is_one_line(hub_config, monkeypatch):
     def refuse(source, **settings):
         raise OSError("We couldn't connect to the hub\nand a second line")
 
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", refuse)
-    with refuses():
-        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+    def loads(missing, unexpected):
+        info = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": set()}
+        return lambda *_, **__: (encoder, info)
+
+    for load in (loads({"embeddings.LayerNorm.bias"}, set()), loads(set(), {"bert.a"}), refuse):
+        monkeypatch.setattr(transformers.BertModel, "from_pretrained", load)
+        with refuses():
+            load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
 def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):

@@ -1,11 +1,8 @@
 """Taps are what passes made by hand give; which there are, and which pairs are compared."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import ResnetSettings
@@ -16,33 +13,33 @@ from tests.unit.models.tapped import CLASSES, NETWORKS, SHAPE, batch_of, hooks_o
 from tests.unit.models.test_bert import SPEC
 
 
-def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+def by_hand(name, model, batch):
     """The named taps but the last, module by module."""
     if name == "bert":
         ids, mask, types = batch.values()
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         return [states[:, 0] for states in model.bert(**given, output_hidden_states=True).hidden_states[1:]]
-    x, found = batch["x"], []
+    x, actual = batch["x"], []
     if name in ("mlp", "linear"):
         x = x.flatten(1)
         for layer in model.layers:
-            found.append(x := F.relu(layer(x)))
+            actual.append(x := F.relu(layer(x)))
     elif name.startswith("cnn"):
         for conv in model.convs:
-            found.append(x := F.max_pool2d(F.relu(conv(x)), 2))
+            actual.append(x := F.max_pool2d(F.relu(conv(x)), 2))
     elif name == "resnet":
         x = F.relu(model.norm(model.stem(x)))
         for first, last in ((0, 2), (2, 3), (3, 5)):
-            found.append(x := model.stages[first:last](x))
+            actual.append(x := model.stages[first:last](x))
     elif name == "wrn":
         x = model.stem(x)
         for first in (0, 2, 4):
-            found.append(x := model.stages[first : first + 2](x))
+            actual.append(x := model.stages[first : first + 2](x))
     elif name == "vgg":
         for number, stage in enumerate(model.stages):
-            found.append(x := stage(x))
+            actual.append(x := stage(x))
             x = F.max_pool2d(x, 2) if number < 2 else x
-    return found
+    return actual
 
 
 NAMES = {
@@ -54,9 +51,12 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_equals_passes_by_hand(name: str) -> None:
+def test_read_taps_equals_passes_by_hand(name):
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     assert tap_names(network) == [*NAMES[name], "features"]
+    before = torch.get_rng_state()
+    check_taps(network, tap_names(network), "taps")
+    assert torch.equal(torch.get_rng_state(), before)  # no random number is drawn
     logits, taps = read_taps(model, network, tap_names(network))(**batch)
     assert list(taps) == tap_names(network)
     assert torch.equal(logits, model(**batch))
@@ -74,7 +74,7 @@ def test_read_taps_equals_passes_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_tap_gradients_reach_only_layers_before_tap(name: str) -> None:
+def test_tap_gradients_reach_only_layers_before_tap(name):
     network, model = NETWORKS[name], made(name)
     for tap in tap_names(network):
         model.zero_grad()
@@ -91,7 +91,7 @@ def test_tap_gradients_reach_only_layers_before_tap(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_keeps_the_gradients_of_logits(name: str) -> None:
+def test_read_taps_keeps_the_gradients_of_logits(name):
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     gradients = []
     for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
@@ -103,7 +103,7 @@ def test_read_taps_keeps_the_gradients_of_logits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_read_taps_leaves_no_hook(name: str) -> None:
+def test_read_taps_leaves_no_hook(name):
     network, model = NETWORKS[name], made(name)
     model(**batch_of(name))  # transformers' models have hooks of their own from their first pass on
     before = hooks_of(model)
@@ -117,7 +117,7 @@ def test_read_taps_leaves_no_hook(name: str) -> None:
     assert hooks_of(model) == before
 
 
-def test_read_taps_keeps_order_and_no_values() -> None:
+def test_read_taps_keeps_order_and_no_values():
     network, model = NETWORKS["resnet"], made("resnet")
     read = read_taps(model, network, ["features", "block1", "stem"])
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_read_taps_keeps_order_and_no_values() -> None:
     assert not torch.equal(read(x=batch_of("resnet")["x"] + 1)[1]["stem"], first)  # nothing is kept
 
 
-def test_read_taps_takes_module_paths() -> None:
+def test_read_taps_takes_module_paths():
     batch, model = batch_of("vgg"), made("vgg")
     _, taps = read_taps(model, NETWORKS["vgg"], ["stages.0.0", "stages.1"])(**batch)
     assert torch.equal(taps["stages.0.0"], model.stages[0][0](batch["x"]))
@@ -138,14 +138,19 @@ def test_read_taps_takes_module_paths() -> None:
     assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
 
 
-def test_read_taps_reads_custom_module_paths() -> None:
+def test_read_taps_reads_custom_module_paths():
     model, batch = made("own"), batch_of("own")
+    before = hooks_of(model)
     _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
     assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
     assert taps["rows"].shape == (4, 10, 4)  # the first of what it returns
     once = model.twice(taps["rows"][:, -1])
     assert torch.equal(taps["twice"], model.twice(once))  # the last output
     assert torch.equal(taps["features"], taps["twice"])
+    for tap in ("never", "shapes"):  # is not called; gives a dict
+        with refuses():
+            read_taps(model, NETWORKS["own"], [tap], "terms.hint.taps")(**batch)
+    assert hooks_of(model) == before
 
 
 UNKNOWN = [
@@ -155,7 +160,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("name", "tap"), UNKNOWN)
-def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> None:
+def test_check_taps_and_read_taps_refuse_unknown_taps(name, tap):
     network = NETWORKS[name]
     if name == "bert":
         network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
@@ -167,24 +172,12 @@ def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> No
             attempt()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_check_taps_draws_no_random_number(name: str) -> None:
-    before = torch.get_rng_state()
-    check_taps(NETWORKS[name], tap_names(NETWORKS[name]), "taps")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("tap", ["never", "shapes"])  # is not called; gives a dict
-def test_read_taps_refuses_module_without_output(tap: str) -> None:
-    model = made("own")
-    before = hooks_of(model)
-    with refuses():
-        read_taps(model, NETWORKS["own"], [tap], "terms.hint.taps")(**batch_of("own"))
-    assert hooks_of(model) == before
-
-
 FEATURES = [("features", "features")]
+FOUR = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
 PAIRS = [
+    # of four stages the second, as RepDistiller's hint layer 2, counted from the stem
+    ("middle", "four", "vgg", [("block2", "block3")]),
+    ("maps", "four", "wrn", [("block2", "block1"), ("block3", "block2"), ("block4", "block3")]),
     ("none", "resnet", "vgg", []),
     ("features", "resnet", "mlp", FEATURES),
     ("middle", "resnet", "resnet", [("block2", "block2")]),
@@ -207,12 +200,6 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
-def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs) -> None:
-    assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
-
-
-def test_default_taps_take_second_of_four_stages() -> None:
-    """As RepDistiller's hint layer 2, counted from the stem."""
-    four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
-    assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]
-    assert default_taps("maps", four, NETWORKS["wrn"])[0] == ("block2", "block1")
+def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs):
+    networks = NETWORKS | {"four": FOUR}
+    assert default_taps(kind, networks[student], networks[teacher]) == pairs

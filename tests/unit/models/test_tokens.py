@@ -1,8 +1,7 @@
 """Tokens: the same ids as transformers' BERT tokenizer, nothing lost in batches, vocabularies that fit."""
 
+import hashlib
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -91,19 +90,20 @@ def test_encode_marks_segments_and_cuts_longer_text(vocabulary):
     assert types == [0] * 5 + [1] * 4  # [CLS], three words and [SEP]; all three words and [SEP]
     alone = encode(cut_to(make_tokenizer(vocabulary), 5), ["the food is good really good"])
     assert alone.lengths.tolist() == [5] and alone.second.tolist() == [5]
-
-
-def test_encode_refuses_unsuitable_vocabulary(vocabulary):
     with refuses():
         encode(cut_to(make_tokenizer(vocabulary), 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
-@pytest.mark.thorough
-def test_learn_vocabulary_matches_across_processes(vocabulary):
-    code = f"from knot_runner.models.tokens import *; print(learn_vocabulary({TEXTS!r}, 320))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == str(vocabulary)
+def test_learn_vocabulary_puts_letters_before_frequent_pieces_in_every_process(vocabulary):
+    assert hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()[:16] == "caad45a0e4e031a9"
     assert vocabulary[0] == "[PAD]" and "food" in vocabulary and len(vocabulary) <= 320
+    words = learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 600)
+    assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [word for word in words[5:] if len(word.removeprefix("##")) == 1]
+    assert words[5 : 5 + len(letters)] == sorted(letters) and {"z", "##z", "a", "##7", "~"} <= set(letters)
+    longer = words[5 + len(letters) :]
+    assert longer[:2] == ["aab", "ba"] and set(longer) == {"aab", "ba", "abab"}
+    assert learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 5 + len(letters) + 1)[-1] == "aab"
 
 
 @pytest.mark.parametrize("files", [
@@ -120,18 +120,15 @@ def test_read_tokenizer_refuses(files, tmp_path):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.integers(1, 17), st.booleans())
-def test_batches_have_every_row_once(lengths, size, shuffled):
+def test_batches_have_every_row_once_and_texts_of_similar_length(lengths, size, shuffled):
     lengths = torch.tensor(lengths)
     generator = torch.Generator().manual_seed(0) if shuffled else None
     cut = batches(lengths, size, generator)
     assert sorted(torch.cat(cut).tolist()) == list(range(len(lengths)))
     assert max(len(batch) for batch in cut) <= size
-
-
-def test_batches_hold_texts_of_similar_length():
     lengths = torch.randint(5, 200, (640,), generator=torch.Generator().manual_seed(0))
     cut = batches(lengths, 16, torch.Generator().manual_seed(1))
-    padded = sum(len(b) * int(lengths[b].max()) for b in cut)
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in cut)
     assert padded < 1.1 * int(lengths.sum())  # random batches pad to about twice the tokens
 
 
@@ -142,16 +139,6 @@ def test_batch_is_padded_by_hand():
     assert batch["mask"].tolist() == [[True, True, False, False], [True] * 4, [True, True, True, False]]
     assert batch["types"].tolist() == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 0]]
     assert texts.lengths.tolist() == [2, 4, 3] and len(texts) == 3
-
-
-def test_learn_vocabulary_puts_letters_before_frequent_pieces():
-    words = learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 600)
-    assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = [word for word in words[5:] if len(word.removeprefix("##")) == 1]
-    assert words[5 : 5 + len(letters)] == sorted(letters) and {"z", "##z", "a", "##7", "~"} <= set(letters)
-    longer = words[5 + len(letters) :]
-    assert longer[:2] == ["aab", "ba"] and set(longer) == {"aab", "ba", "abab"}
-    assert learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 5 + len(letters) + 1)[-1] == "aab"
 
 
 def test_batches_are_drawn_for_training_alone():

@@ -19,7 +19,7 @@ PRIVACY = PrivacySettings("gaussian", epsilon=1.0, delta=1e-5, clip=3.0)
 
 
 @pytest.mark.parametrize(("multiplier", "epsilon"), [(0.5, 0.1), (1.0, 1.0), (3.7, 1.0), (0.3, 8.0)])
-def test_delta_is_the_integral_that_defines_it(multiplier: float, epsilon: float) -> None:
+def test_delta_is_the_integral_that_defines_it(multiplier, epsilon):
     """delta = integral of max(0, p - e^epsilon q), p and q the densities of outputs on two neighbors."""
     x = np.linspace(-60, 60, 1_200_001)
     p, q = (norm.pdf(x, loc, multiplier) for loc in (1.0, 0.0))
@@ -29,7 +29,7 @@ def test_delta_is_the_integral_that_defines_it(multiplier: float, epsilon: float
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.9))
-def test_noise_is_the_least_that_is_enough(epsilon: float, delta: float) -> None:
+def test_noise_is_the_least_that_is_enough(epsilon, delta):
     multiplier = noise_multiplier(epsilon, delta)
     assert delta_of(multiplier, epsilon) == pytest.approx(delta, rel=1e-3)
     if epsilon < 1 and delta < 0.5:
@@ -38,7 +38,7 @@ def test_noise_is_the_least_that_is_enough(epsilon: float, delta: float) -> None
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(SEEDS, st.floats(0.05, 0.95), st.integers(1, 6))
-def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
+def test_sensitivities_hold(seed, t, support):
     """Points: any two data sets in the ball. Distance: two that differ in one sample."""
     points = clip_to_ball(gaussian(9, 2, seed, "mu").points * 5, PRIVACY.clip)
     other = clip_to_ball(gaussian(9, 2, seed, "other").points * 5, PRIVACY.clip)
@@ -50,41 +50,33 @@ def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
     assert abs(change) <= 2 * PRIVACY.clip / 3 + 1e-9
 
 
-def test_point_sensitivity_is_reached_by_one_sample() -> None:
-    """Two plans are nearly optimal, and a sample moved by a hair decides: no sensitivity of order 1/n holds."""
-    xi, hair = Measure(np.array([[1.0, 0.0], [-1.0, 0.0]])), 1e-6
-    neighbors = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
-    sent = [interpolate(xi, mu, 0.5, "approximate")[0].points for mu in neighbors]
-    assert np.linalg.norm(sent[0] - sent[1]) == pytest.approx(2 * 1.0 * 0.5 * math.sqrt(2), rel=1e-5)
-
-
 @pytest.mark.parametrize("radius", [0.5, 1.0, 3.0])
-def test_clipped_points_lie_on_the_ball(radius: float) -> None:
+def test_clipped_points_lie_on_the_ball(radius):
     points = gaussian(50, 3, "mu").points
     norms = np.linalg.norm(points, axis=1)
-    found = clip_to_ball(points, radius)
+    actual = clip_to_ball(points, radius)
     outside = norms > radius
     assert outside.any() or radius == 3.0
-    np.testing.assert_allclose(np.linalg.norm(found[outside], axis=1), radius, rtol=1e-14)
-    np.testing.assert_allclose(found[outside] / radius, points[outside] / norms[outside, None], rtol=1e-12)
-    np.testing.assert_array_equal(found[~outside], points[~outside])
+    np.testing.assert_allclose(np.linalg.norm(actual[outside], axis=1), radius, rtol=1e-14)
+    np.testing.assert_allclose(actual[outside] / radius, points[outside] / norms[outside, None], rtol=1e-12)
+    np.testing.assert_array_equal(actual[~outside], points[~outside])
     heavy = Client(Measure(points, np.arange(1, 51)), private(clip=radius), "mu", draws())._samples
-    np.testing.assert_array_equal(heavy.points, found)
+    np.testing.assert_array_equal(heavy.points, actual)
     assert heavy.weights.tolist() == list(range(1, 51))
 
 
-def private(clip: float = 3.0, t: float = 0.2) -> FedwadSettings:
+def private(clip=3.0, t=0.2):
     return fedwad(mode="approximate", t=t, privacy=PrivacySettings("gaussian", epsilon=2.0, delta=1e-4, clip=clip))
 
 
-def noise_of(options: FedwadSettings, iteration: int, name: str = "mu", support: int = 4) -> np.ndarray:
+def noise_of(options, iteration, name="mu", support=4):
     """What is sent less what would be without noise, of the same clipped samples."""
     samples, xi = Measure(clip_to_ball(gaussian(9, 2, "mu").points, 3.0)), gaussian(support, 2, "xi")
     sent = Client(samples, options, name, draws()).interpolated(xi, iteration, False).measure.points
     return sent - interpolate(xi, samples, options.t, "approximate")[0].points
 
 
-def test_noise_differs_between_iterations_and_clients() -> None:
+def test_noise_differs_between_iterations_and_clients():
     drawn = [noise_of(private(), k, name) for k in (1, 2, 3) for name in ("mu", "nu")]
     for i, one in enumerate(drawn):
         assert (np.abs(one) > 0).all()
@@ -92,7 +84,7 @@ def test_noise_differs_between_iterations_and_clients() -> None:
         assert len({round(float(value), 12) for value in one.ravel()}) == one.size, "and for each coordinate"
 
 
-def test_point_noise_scales_with_clip_t_and_support() -> None:
+def test_point_noise_scales_with_clip_t_and_support():
     """The same draw at other settings: its size is sigma(epsilon, delta) 2 clip t sqrt(S), to the last digits."""
     drawn = noise_of(private(), 1)
     standard = drawn / (noise_multiplier(2.0, 1e-4) * 2 * 3.0 * 0.2 * math.sqrt(4))
@@ -104,7 +96,7 @@ def test_point_noise_scales_with_clip_t_and_support() -> None:
 
 
 @pytest.mark.parametrize("weights", [None, np.array([5, 1, 1, 1])])
-def test_distances_carry_noise_for_the_heaviest_sample(weights: np.ndarray | None) -> None:
+def test_distances_carry_noise_for_the_heaviest_sample(weights):
     far = Measure(np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, 0.0], [0.0, -3.0]]), weights)
     options, xi = private(), Measure(np.array([[400.0, 0.0]]))  # far enough that no release is cut at 0
     client = Client(far, options, "mu", draws())
@@ -120,7 +112,7 @@ def test_distances_carry_noise_for_the_heaviest_sample(weights: np.ndarray | Non
     assert min(sent) == 0 < max(sent), "a distance is never released below 0"
 
 
-def test_private_distance_reports_spending_and_refuses_exact_mode() -> None:
+def test_private_distance_reports_spending_and_refuses_exact_mode():
     mu, nu = toy(20, 20, 0)
     plain, private, traced = (
         distance_between(mu, nu, fedwad(mode="approximate", privacy=privacy), draws(), trace)

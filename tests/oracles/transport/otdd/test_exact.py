@@ -42,12 +42,6 @@ def test_exact_otdd_equals_distance_of_augmented_points(sets, options, part):
     assert exact_otdd(a, b, options) == pytest.approx(ot.emd2([], [], ot.dist(x, y)), rel=1e-10)
 
 
-def test_exact_otdd_of_equal_sets_is_zero(sets, options):
-    (a,) = sets(1)
-    turned = LabeledSamples(a.points[::-1].copy(), a.labels[::-1].copy())
-    assert exact_otdd(a, turned, replace(options, solver="exact")) == pytest.approx(0, abs=1e-9)
-
-
 def test_features_all_equal(options):
     """Without any spread, what is left is the distance of the means, of features and of labels."""
     a, b = (LabeledSamples(np.full((6, 3), value), np.arange(6) % 2) for value in (1.0, 3.0))
@@ -65,7 +59,6 @@ def samples(sizes, features, seed=0):
 
 
 def spread(data, label, covariance, part):
-    """vec(B) of one class, by the book."""
     sigma = np.cov(data.points[data.labels == label], rowvar=False)
     if covariance == "sigma_frobenius":
         return sigma.ravel() if part == "full" else np.diag(sigma)
@@ -94,6 +87,8 @@ def test_class_table_appends_spread_to_class_mean():
     data = LabeledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     vectors = class_table(data, "sigma_frobenius", "full").vectors
     np.testing.assert_array_equal(vectors, [[1, 2, 0, 0, 0, 0], [6, 7, 2, 2, 2, 2]])
+    with pytest.raises(UserError, match="1 of 2 samples"):
+        LabeledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))
 
 
 @pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
@@ -102,10 +97,3 @@ def test_class_table_adds_ridge_before_the_root(part):
     points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
     table = class_table(LabeledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
     np.testing.assert_allclose(table.vectors[0][2:], [1e-3, 3e-6**0.5], rtol=1e-9)
-
-
-def test_class_table_masses_are_finite_sample_shares():
-    table = class_table(LabeledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
-    assert table.labels.tolist() == [2, 5] and table.mass.tolist() == [0.25, 0.75] and table.of.tolist() == [1, 1, 0, 1]
-    with pytest.raises(UserError, match="1 of 2 samples"):
-        LabeledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))

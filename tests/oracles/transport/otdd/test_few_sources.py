@@ -25,14 +25,14 @@ def best_total(scores):
 def check(scores, heights):
     sources, sinks = scores.shape
     plan = np.full(scores.shape, np.nan, scores.dtype)
-    found = best_plan(scores, heights, plan)
+    actual = best_plan(scores, heights, plan)
     exact = float(np.finfo(scores.dtype).eps) * 100
     np.testing.assert_allclose(plan.sum(0), 1, rtol=exact)
     np.testing.assert_allclose(plan.sum(1), sinks / sources, rtol=exact)
     assert plan.min() >= 0
     within = exact * sinks * float(np.abs(scores).max())
     assert np.vdot(plan, scores) == pytest.approx(best_total(scores), rel=exact, abs=within)
-    lifted = scores + found[:, None]
+    lifted = scores + actual[:, None]
     assert (lifted.max(0) - lifted)[plan > 0].max() <= 1e4 * exact * np.abs(scores).max()  # complementary slackness
     return plan
 

@@ -19,7 +19,6 @@ SEED = 3
 
 
 def plain(sets, options):
-    """The matrix by the double loop."""
     matrix = np.zeros((len(sets), len(sets)))
     for i, j in itertools.combinations(range(len(sets)), 2):
         if options.solver == "exact":
@@ -45,7 +44,6 @@ def test_matrix_agrees_with_the_plain_loop(sets, with_fedwad, form, changes, fed
 
 
 def moved(data, offsets):
-    """``data`` with a number added to all features of each set."""
     return [LabeledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
 
 
@@ -55,16 +53,14 @@ def moved(data, offsets):
 def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad, seed, t, offsets):
     """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
     data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
-    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
-    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
+    actual = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(actual, plain(data, options), rtol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_exact_solver_has_float64_alone(sets, options, precision):
-    """``precision`` is not in the run id of an exact distance, so it must not change it."""
+def test_exact_solver_has_float64_alone(sets, options):
     data, options = moved(sets(3), (3000,) * 3), replace(options, solver="exact")
-    found = distance_matrix(data, replace(options, precision=precision), SEED, 1)
-    np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
+    matrix = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(matrix, plain(data, options), rtol=1e-12)
 
 
 @pytest.mark.thorough
@@ -88,14 +84,11 @@ def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, m
     assert distance_matrix(data[:3], options, SEED, 2, known)[0].tolist() == [0, 2, 2]
 
 
-def test_first_points_are_of_the_start_scale(with_fedwad):
+def test_first_points_and_times_depend_on_seed_and_pair_alone(with_fedwad):
     near, far = (first_points(6, with_fedwad(start_scale=scale), SEED) for scale in (1.0, 10.0))
     assert near.shape == (5, 18) and 0.7 < near.std() < 1.3
     np.testing.assert_allclose(far, 10 * near, rtol=1e-12)
     assert not np.array_equal(near, first_points(6, with_fedwad(), SEED + 1))
-
-
-def test_draws_depend_on_seed_and_pair_alone(with_fedwad):
     options = with_fedwad(t="random", iterations=3).fedwad
     np.testing.assert_array_equal(draw_times(1, 2, options, 7), draw_times(1, 2, replace(options, iterations=9), 7)[:3])
     assert not np.array_equal(draw_times(1, 2, options, 7), draw_times(1, 3, options, 7))
@@ -110,11 +103,10 @@ def test_tiles_hold_every_pair_once(sets, support):
 
 
 def test_matrix_of_one_class_and_equal_features(options):
-    """A class with one client counts like any other; without spread, the distance is that of the means."""
     same = [LabeledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
-    found = distance_matrix(same, options, SEED, 1)
-    np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)
-    assert np.isfinite(found).all() and found[0, 2] >= 2 * 3 * 4.0
+    actual = distance_matrix(same, options, SEED, 1)
+    np.testing.assert_allclose(actual, plain(same, options), rtol=1e-10)
+    assert np.isfinite(actual).all() and actual[0, 2] >= 2 * 3 * 4.0
 
 
 @pytest.mark.parametrize(("scale", "covariance"), [(1e200, "sqrt_frobenius"), (1e90, "sigma_frobenius")])

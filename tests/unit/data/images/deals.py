@@ -1,7 +1,5 @@
 """Small tasks to deal out, and how to count what was dealt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,10 +1,6 @@
 """What is seen in a PNG or JPEG file does not depend on the reader: transparency, orientation, kinds of pixels."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -22,13 +18,13 @@ ALPHA = np.where(np.arange(HEIGHT)[:, None] < 2, 0, np.where(np.arange(WIDTH) < 
 WHITE = np.full_like(COLORS, 255)
 
 
-def save(pixels: np.ndarray, mode: str | None = None, kind: str = "PNG", **options: object) -> bytes:
+def save(pixels, mode=None, kind="PNG", **options):
     image, file = Image.fromarray(pixels), io.BytesIO()
     (image.convert(mode) if mode else image).save(file, kind, **options)
     return file.getvalue()
 
 
-def palette(pixels: np.ndarray, transparent: int) -> bytes:
+def palette(pixels, transparent):
     """``pixels`` (palette numbers) as a PNG of palette color k = (k, k, k), one number of which is transparent."""
     image, file = Image.fromarray(pixels), io.BytesIO()
     image = image.convert("P")
@@ -38,7 +34,7 @@ def palette(pixels: np.ndarray, transparent: int) -> bytes:
     return file.getvalue()
 
 
-def turned(orientation: int, turns: int, flip: bool, kind: str = "PNG") -> bytes:
+def turned(orientation, turns, flip, kind="PNG"):
     """COLORS as a camera stores them: a file whose EXIF orientation asks for ``turns`` quarters after a flip."""
     stored = np.rot90(COLORS, -turns)
     stored = stored[:, ::-1] if flip else stored
@@ -47,12 +43,12 @@ def turned(orientation: int, turns: int, flip: bool, kind: str = "PNG") -> bytes
     return save(np.ascontiguousarray(stored), kind=kind, exif=exif, **({"quality": 100} if kind == "JPEG" else {}))
 
 
-def over_white(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+def over_white(pixels, alpha):
     share = alpha[..., None] / 255
     return share * pixels + (1 - share) * 255
 
 
-def gray(pixels: np.ndarray) -> np.ndarray:
+def gray(pixels):
     return np.repeat(pixels[..., None], 3, axis=2)
 
 
@@ -92,18 +88,17 @@ READERS = ["class folders", "hub bytes", "hub decoded"]
 
 
 @pytest.fixture
-def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callable[[bytes], np.ndarray]]:
-    """Name of a reader -> what it makes of a file, uint8 [3, H, W]."""
+def readers(image_task, write, tmp_path, monkeypatch):
     shape = {"shape": [3, HEIGHT, WIDTH], "classes": ["a", "b"]}
 
-    def tree(data: bytes) -> np.ndarray:
+    def tree(data):
         others = dict.fromkeys(["train/b/x.png", "test/a/x.png", "test/b/x.png"], OPAQUE)
         write.tree(tmp_path, others | {"train/a/x.png": data})
         local = {"format": "folders", "train": ["train"], "test": ["test"]}
         return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
 
-    def hub(kind: str) -> Callable[[bytes], np.ndarray]:
-        def read(data: bytes) -> np.ndarray:
+    def hub(kind):
+        def read(data):
             images = [{"bytes": data, "path": None}, {"bytes": OPAQUE, "path": None}]
             rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1]})
             if kind == "decoded":
@@ -120,15 +115,91 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", SEEN)
-def test_decoding_keeps_what_is_seen(readers, reader: str, name: str) -> None:
+def test_decoding_keeps_what_is_seen(readers, reader, name):
     data, seen, tolerance = SEEN[name]
-    found = readers[reader](data)
-    assert found.shape == (3, HEIGHT, WIDTH) and found.dtype == np.uint8
-    assert np.abs(found.transpose(1, 2, 0).astype(float) - seen).max() <= tolerance
+    actual = readers[reader](data)
+    assert actual.shape == (3, HEIGHT, WIDTH) and actual.dtype == np.uint8
+    assert np.abs(actual.transpose(1, 2, 0).astype(float) - seen).max() <= tolerance
 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_decoding_refuses_content_it_would_lose(readers, reader: str, name: str) -> None:
+def test_decoding_refuses_content_it_would_lose(readers, reader, name):
     with refuses():
         readers[reader](REFUSED[name])
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
+LABELS = [i % 5 for i in range(20)]
+WRITERS = [f"f{i % 4}" for i in range(20)]
+
+
+def rows(at, **columns):
+    images = [Image.fromarray(image) for image in PIXELS[at]]
+    content = {"image": images, "character": LABELS[at], "writer_id": WRITERS[at], "unread": LABELS[at]} | columns
+    kinds = {name: datasets.Image() for name in ("image",) if isinstance(content[name][0], Image.Image)}
+    made = datasets.Dataset.from_dict(content)
+    return made.cast(datasets.Features(made.features | kinds)) if kinds else made
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    made = []
+
+    def load_dataset(identity, config, *, revision, split):
+        made.append((identity, config, revision, split))
+        return rows(slice(15, 20) if split == "test" else slice(0, 15))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return made
+
+
+@pytest.fixture
+def load(image_task):
+    def read(**changes):
+        columns = {"image": "image", "label": "character", "user": "writer_id"}
+        hub = {"id": "some/digits", "revision": "abc", "splits": {"train": "train", "test": "test"}} | columns
+        return load_images(image_task("femnist", source="hub", hub=hub | changes), None)
+
+    return read
+
+
+def test_hub_images_have_labels_and_writers(load, calls):
+    task = load(config="c")
+    assert calls == [("some/digits", "c", "abc", split) for split in ("train", "test")]
+    np.testing.assert_array_equal(task.train.pixels[:, 0], PIXELS[:15])
+    np.testing.assert_array_equal(task.test.pixels[:, 0], PIXELS[15:])
+    assert task.train.labels.tolist() == LABELS[:15]
+    assert [task.user_names[u] for u in task.train.users] == WRITERS[:15]
+    assert [task.user_names[u] for u in task.test.users] == WRITERS[15:]
+    assert task.train.files is None and task.source == "hub"
+
+
+def test_hub_writers_match_across_number_types(load, monkeypatch):
+    """A split with a missing writer stores whole numbers as floats."""
+    writers = {"train": [7.0, 8.0, None] * 5, "test": [7, 8, 9, 7, 8]}
+
+    def load_dataset(*_, split, **__):
+        return rows(slice(15, 20) if split == "test" else slice(0, 15), writer_id=writers[split])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load()
+    assert task.user_names == ["7", "8", "9"]
+    assert task.train.users.tolist() == [0, 1, -1] * 5 and task.test.users.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_hub_split_is_cut_by_writer(load, calls):
+    task = load(splits={"train": "train"})
+    assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
+    assert "femnist: no test set. 10% of each writer's images, 4, are held out" in task.notes
+
+
+@pytest.mark.parametrize(("columns", "changes"), [
+    ({"character": [0.5] * 15}, {}), ({"character": [0] * 14 + [62]}, {}), ({"character": [-1] * 15}, {}),
+    ({"image": ["x"] * 15}, {}), ({"image": [{"bytes": b"x"}] * 15}, {}), ({}, {"label": "charakter"}),
+    ({}, {"user": "writer"}), ({}, {"splits": {"test": "test"}}), ({}, {"splits": {"train": "a", "valid": "b"}}),
+])  # fmt: skip
+def test_hub_images_refuse_unfit_columns_and_settings(load, monkeypatch, columns, changes):
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
+    with refuses():
+        load(**changes)

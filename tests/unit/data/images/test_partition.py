@@ -1,10 +1,7 @@
-"""Partitions: what holds for all of them, small ones by hand, published figures, settings that cannot hold."""
-
-from __future__ import annotations
+"""Partitions: what holds for all, small ones by hand, published figures, refusals; held-out and altered clients."""
 
 import dataclasses
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,9 @@ from knot_runner.config.settings.partition import (
     Pairs,
     Shards,
 )
-from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images import make_partition
+from knot_runner.data.images.held_out import alter_clients, altered_clients, hold_out_valid, unseen_clients
+from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.unit.data.images.deals import balanced, counts, images, natural, same, task
@@ -42,10 +41,10 @@ SETTINGS = st.one_of(
 
 
 @st.composite
-def tasks(draw: st.DrawFn) -> ImageTask:
+def tasks(draw):
     """Random labels (classes may be rare, or only in test), with or without writers and files."""
 
-    def part(least: int) -> Images:
+    def part(least):
         labels = draw(st.lists(st.integers(0, CLASSES - 1), min_size=least, max_size=60))
         users = draw(st.lists(st.integers(0, 6), min_size=len(labels), max_size=len(labels)))
         return images(labels, np.array(users) if known else None)
@@ -56,7 +55,7 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 
 @given(SETTINGS, tasks(), st.integers(0, 5))
 @settings(max_examples=80)
-def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int) -> None:
+def test_partitions_of_any_task_are_sound(spec, made, seed):
     expected = fits(spec, made)
     try:
         partition = make_partition(spec, made, seed)
@@ -83,7 +82,7 @@ def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int)
             assert np.ptp([len(rows) for rows in partition.train]) <= most
 
 
-def fits(spec: Any, made: ImageTask) -> bool | None:
+def fits(spec, made):
     """Whether a partition is accepted; None where the draw decides."""
     clients, sizes = getattr(spec, "num_clients", None) or 1, np.bincount(made.train.labels)
     if isinstance(spec, Natural):
@@ -100,7 +99,7 @@ def fits(spec: Any, made: ImageTask) -> bool | None:
     return clients <= len(made.train)
 
 
-def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
+def check_test_follows_train(partition, made):
     """Each client's test images of a class are its share of the class's training images, up to one."""
     train = counts(partition.train, made.train.labels, CLASSES)
     test = counts(partition.test, made.test.labels, CLASSES)
@@ -110,12 +109,17 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
     assert (test[:, trained][train[:, trained] == 0] == 0).all()
 
 
-def test_dirichlet_matches_sizes_of_public_code() -> None:
+def dealt(spec, made, seed=0):
+    """Training examples of each class [clients, classes] of a partition."""
+    return counts(make_partition(spec, made, seed).train, made.train.labels, len(made.classes))
+
+
+def test_dirichlet_matches_sizes_of_public_code():
     """FLex&Chill's code: class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
     for seed in range(5):
-        table = counts(make_partition(Dirichlet("dirichlet", 50, 0.5, 10), made, seed).train, made.train.labels)
+        table = dealt(Dirichlet("dirichlet", 50, 0.5, 10), made, seed)
         shares.append((table.max(1) / table.sum(1)).mean())
         sizes.append(table.sum(1))
     assert 0.30 < np.mean(shares) < 0.36
@@ -133,13 +137,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "made"), REFUSED)
-def test_make_partition_refuses(spec: Any, made: ImageTask) -> None:
+def test_make_partition_refuses(spec, made):
     with refuses():
         make_partition(spec, made, 0)
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
-def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size: int) -> None:
+def test_dirichlet_accepts_floor_named_in_refusal(clients, floor, size):
     spec = Dirichlet("dirichlet", clients, 5.0, floor)
     try:
         make_partition(spec, balanced(size, 1), 0)
@@ -152,16 +156,16 @@ def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size
             make_partition(replace(spec, floor=named), balanced(size, 1), 0)
 
 
-def test_shards_by_hand() -> None:
+def test_shards_by_hand():
     """12 images of 3 classes in 6 shards of 2, all within a class: 2 shards a client."""
     made = task(images([0, 1, 2] * 4), images([0, 1, 2] * 2), 3)
-    train = counts(make_partition(Shards("shards", 3, 2), made, 5).train, made.train.labels, 3)
-    assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
-    dealt = [make_partition(Shards("shards", 3, 2), made, seed).train for seed in range(20)]
-    assert len({counts(part, made.train.labels, 3).tobytes() for part in dealt}) > 3  # which shards, too, is drawn
+    tables = [dealt(Shards("shards", 3, 2), made, seed) for seed in range(20)]
+    for train in tables:
+        assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
+    assert len({train.tobytes() for train in tables}) > 3  # which shards, too, is drawn
 
 
-def test_pairs_by_hand() -> None:
+def test_pairs_by_hand():
     made = task(images([0] * 12 + [1] * 24 + [2] * 6 + [3] * 6 + [4] * 5), images([0, 1, 2, 3, 4] * 6), 5)
     partition = make_partition(Pairs("pairs", 4, [[0, 1], [2, 3]]), made, 0)
     assert partition.groups == [0, 0, 1, 1]
@@ -173,7 +177,7 @@ def test_pairs_by_hand() -> None:
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
-def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> None:
+def test_pairs_deal_group_classes_in_equal_shares(clients, seed):
     groups = [[2 * k, 2 * k + 1] for k in range(5)]
     made = balanced(60, 13)
     partition = make_partition(Pairs("pairs", clients, groups), made, seed)
@@ -186,43 +190,34 @@ def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> No
             assert not table[np.ix_(~mine, group)].any()
 
 
-def test_dirichlet_approaches_iid_and_respects_floor() -> None:
+def test_dirichlet_approaches_iid_and_respects_floor_of_classes_with_images():
     made = balanced(500, 50)
-    wide = counts(make_partition(Dirichlet("dirichlet", 10, 1e6, 0), made, 0).train, made.train.labels)
-    assert np.abs(wide - 50).max() <= 1
+    assert np.abs(dealt(Dirichlet("dirichlet", 10, 1e6, 0), made) - 50).max() <= 1
     for floor in (1, 10, 40):
-        table = counts(make_partition(Dirichlet("dirichlet", 10, 0.05, floor), made, 0).train, made.train.labels)
+        table = dealt(Dirichlet("dirichlet", 10, 0.05, floor), made)
         assert table.min() >= floor and table.max() > 3 * floor
-
-
-def test_client_wise_dirichlet_approaches_class_frequencies() -> None:
-    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
-    wide = counts(make_partition(DirichletClients("dirichlet_clients", 5, 1e6), made, 0).train, made.train.labels, 3)
-    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
-
-
-def test_client_wise_dirichlet_draws_frequent_classes_more_often() -> None:
-    """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
-    made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
-    spec = DirichletClients("dirichlet_clients", 20, 0.02)
-    table = counts(make_partition(spec, made, 0).train, made.train.labels, 11)
-    assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
-
-
-def test_dirichlet_draws_which_images_of_a_class() -> None:
-    made = task(images([0] * 40), images([0] * 40), 1 + 1)
-    for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
-        first = [make_partition(spec, made, seed) for seed in range(3)]
-        assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
-
-
-def test_dirichlet_floor_is_of_classes_with_images() -> None:
-    made = task(images(np.repeat([2, 5], 30)), images([2, 5]))
-    table = counts(make_partition(Dirichlet("dirichlet", 4, 0.1, 3), made, 0).train, made.train.labels)
+    table = dealt(Dirichlet("dirichlet", 4, 0.1, 3), task(images(np.repeat([2, 5], 30)), images([2, 5])))
     assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
 
 
-def test_manual_equals_dittos_recipe() -> None:
+def test_client_wise_dirichlet_approaches_and_prefers_frequent_classes():
+    """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
+    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
+    wide = dealt(DirichletClients("dirichlet_clients", 5, 1e6), made)
+    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
+    made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
+    table = dealt(DirichletClients("dirichlet_clients", 20, 0.02), made)
+    assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
+
+
+def test_dirichlet_draws_which_images_of_a_class():
+    made = task(images([0] * 40), images([0] * 40), 1 + 1)
+    for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
+        parts = [make_partition(spec, made, seed) for seed in range(3)]
+        assert len({rows.tobytes() for part in parts for rows in (part.train[0], part.test[0])}) == 6
+
+
+def test_manual_equals_dittos_recipe():
     """Equal sizes (sigma 0), so that client u has 2000 / 8 images: classes u, u+1, u+2 mod 10."""
     made = balanced(200, 40)
     partition = make_partition(Manual("manual", 8, 3, 3.0, 0.0, 10), made, 0)
@@ -239,7 +234,14 @@ def test_manual_equals_dittos_recipe() -> None:
     assert inside[(train > 0) & (train < 200)].all()
 
 
-def test_manual_repeats_a_class_that_runs_out() -> None:
+def test_manual_goes_through_a_class_in_order_and_repeats_it():
+    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
+    made = task(images([0] * 10), images([0] * 3), 2)
+    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
+    rows = [tuple(part) for part in partition.train]
+    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
+    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
+    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
     made = task(images([0] * 10 + [1] * 30), images([0, 1]), 2)
     partition = make_partition(Manual("manual", 6, 2, 1.0, 0.5, 1), made, 1)
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
@@ -248,23 +250,12 @@ def test_manual_repeats_a_class_that_runs_out() -> None:
     assert partition.notes == [f"partition: {several} of 40 training examples are at several clients, {none} at none"]
 
 
-def test_manual_goes_through_a_class_in_order() -> None:
-    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
-    made = task(images([0] * 10), images([0] * 3), 2)
-    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
-    rows = [tuple(part) for part in partition.train]
-    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
-    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
-    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
-
-
-def test_manual_counts_classes_with_images_only() -> None:
-    made = task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9]))
-    table = counts(make_partition(Manual("manual", 4, 2, 1.0, 0.0, 1), made, 0).train, made.train.labels)
+def test_manual_counts_classes_with_images_only():
+    table = dealt(Manual("manual", 4, 2, 1.0, 0.0, 1), task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9])))
     assert [np.flatnonzero(row).tolist() for row in table] == [[3, 7], [7, 9], [3, 9], [3, 7]]
 
 
-def test_natural_by_hand() -> None:
+def test_natural_by_hand():
     train = images([0, 1, 0, 1, 0, 1], np.array([4, 4, 2, 2, 2, 9]), np.array([0, 0, 1, 1, 1, 0]))
     test = images([0, 1, 1], np.array([2, 4, 5]), np.array([1, 0, 0]))
     names = {"user_names": [f"w{k}" for k in range(10)], "file_names": ["a.json", "b.json"]}
@@ -285,30 +276,123 @@ def test_natural_by_hand() -> None:
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
 
-def test_natural_without_writers_in_test_follows_train() -> None:
+def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
     assert partition.notes == ["partition: the test examples have no writers, so classes are divided as in training"]
-
-
-def test_natural_deals_stand_in_digits_by_dirichlet() -> None:
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
         "partition: t (embedded) has no writers, so the examples are divided over 4 clients by Dirichlet(0.5) shares"
     ]
-
-
-def test_iid_deals_test_only_classes_by_client_size() -> None:
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
     assert partition.notes == ["partition: no training examples of c1, so clients get test examples by their size"]
 
 
-def test_dirichlet_test_shares_of_many_classes_add_up() -> None:
+def test_dirichlet_test_shares_of_many_classes_add_up():
     """Of 50 clients with 2 of 100 images of each class, each has 2 of 100 test images, though .02 of each class."""
     made = balanced(100, 1, classes=100)
     sizes = [len(rows) for rows in make_partition(Dirichlet("dirichlet", 50, 1e6, 0), made, 0).test]
     assert sum(sizes) == 100 and min(sizes) >= 1 and max(sizes) <= 3
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.25, [0, 1, 1, 2]), (0.01, [0, 1, 1, 1]), (0.99, [0, 1, 2, 9])])
+def test_hold_out_valid_takes_share_but_never_all(share, counts):
+    rows = [np.arange(100 * size, 101 * size) for size in (1, 2, 3, 10)]
+    partition = hold_out_valid(Partition(list("abcd"), rows, rows), share, seed=0)
+    assert [len(valid) for valid in partition.valid] == counts
+    for train, valid, own in zip(partition.train, partition.valid, rows, strict=True):
+        assert sorted([*train, *valid]) == own.tolist()
+        assert (np.diff(train) > 0).all() and (np.diff(valid) > 0).all()
+
+
+@pytest.mark.parametrize(("clients", "share", "count"), [(10, 0.01, 1), (10, 0.26, 3), (2, 0.5, 1), (10, 0.9, 9)])
+def test_unseen_clients_returns_share_of_at_least_one(clients, share, count):
+    unseen = unseen_clients(clients, share, seed=3)
+    assert len(set(unseen)) == count and list(unseen) == sorted(unseen) and set(unseen) <= set(range(clients))
+    with refuses():
+        unseen_clients(10, 0.96, seed=0)  # one is left to train
+
+
+def made(clients=6, each=20):
+    """Clients in turn have the images, of classes 1, 3, 4, 7 out of ten; every fifth of theirs is held out."""
+    draws = np.random.default_rng(0)
+    labels = draws.choice([1, 3, 4, 7], clients * each)
+    train = Images(draws.integers(0, 256, (clients * each, 1, 3, 2)).astype(np.uint8), labels)
+    test = Images(draws.random((clients * 4, 1, 3, 2), dtype=np.float32), draws.choice([1, 3, 4, 9], clients * 4))
+    task = ImageTask("t", [str(k) for k in range(10)], None, train, test, [0.0], [1.0], "embedded")
+    rows = [np.arange(k, clients * each, clients) for k in range(clients)]
+    tests = [np.arange(k, clients * 4, clients) for k in range(clients)]
+    names = [f"client {k}" for k in range(clients)]
+    return task, Partition(names, [own[4:] for own in rows], tests, ["dealt"], valid=[own[:4] for own in rows])
+
+
+@pytest.mark.parametrize(("kind", "count"), [("conflict", 3), ("shift", 3), ("noise", 2)])
+def test_alter_clients_changes_the_drawn_clients_alone(kind, count):
+    task, partition = made()
+    altered, dealt = alter_clients(task, partition, kind, seed=1)
+    chosen = altered_clients(6, kind, 1)
+    assert len(chosen) == count == sum(dealt.groups) and [dealt.groups[k] for k in chosen] == [1] * count
+    assert len({tuple(altered_clients(40, kind, seed)) for seed in range(5)}) == 5
+    assert altered_clients(2, kind, 0) in ([0], [1]) and len(altered_clients(10, "noise", 0)) == 3
+    assert dealt.notes[0] == "dealt" and dealt.notes[1].startswith(f"partition.alter: {count} of 6 clients have")
+    for client in set(range(6)) - set(chosen):
+        own = np.concatenate([partition.train[client], partition.valid[client]])
+        assert np.array_equal(altered.train.pixels[own], task.train.pixels[own])
+        assert np.array_equal(altered.train.labels[own], task.train.labels[own])
+        tests = partition.test[client]
+        assert np.array_equal(altered.test.pixels[tests], task.test.pixels[tests])
+        assert np.array_equal(altered.test.labels[tests], task.test.labels[tests])
+    before, _ = made()
+    assert task.digest == before.digest != altered.digest  # what was read is left as it was
+    again, _ = alter_clients(task, partition, kind, seed=1)
+    assert again.digest == altered.digest
+
+
+def test_conflict_reverses_classes_of_training_and_shift_turns_images():
+    task, partition = made()
+    altered, dealt = alter_clients(task, partition, "conflict", seed=0)
+    reverse = {1: 7, 3: 4, 4: 3, 7: 1, 9: 9}  # no training example shows 9
+    for client in np.flatnonzero(dealt.groups):
+        for rows in (partition.train[client], partition.valid[client]):
+            assert [reverse[k] for k in task.train.labels[rows]] == altered.train.labels[rows].tolist()
+        rows = partition.test[client]
+        assert [reverse[k] for k in task.test.labels[rows]] == altered.test.labels[rows].tolist()
+    assert np.array_equal(altered.train.pixels, task.train.pixels)
+    altered, dealt = alter_clients(task, partition, "shift", seed=0)
+    for client in np.flatnonzero(dealt.groups):
+        for split, rows in (("train", partition.train), ("train", partition.valid), ("test", partition.test)):
+            before, after = getattr(task, split).pixels, getattr(altered, split).pixels
+            for row in rows[client]:
+                assert np.array_equal(after[row, 0], np.rot90(before[row, 0], 2))
+    assert np.array_equal(altered.train.labels, task.train.labels)
+    assert np.array_equal(altered.test.labels, task.test.labels)
+
+
+def test_noise_draws_training_labels_alone():
+    task, partition = made(clients=6, each=400)
+    altered, dealt = alter_clients(task, partition, "noise", seed=0)
+    assert altered.test is task.test
+    rows = np.concatenate([partition.train[client] for client in np.flatnonzero(dealt.groups)])
+    values, counts = np.unique(altered.train.labels[rows], return_counts=True)
+    assert values.tolist() == [1, 3, 4, 7] and counts.min() > 0.2 * len(rows)
+    assert np.mean(altered.train.labels[rows] == task.train.labels[rows]) < 0.32
+    other, _ = alter_clients(task, partition, "noise", seed=1)
+    assert not np.array_equal(other.train.labels, altered.train.labels)
+
+
+def test_alter_clients_refuses_shared_examples():
+    task, partition = made()
+    both = [*partition.train[:5], np.append(partition.train[5], partition.train[0][:2])]
+    with refuses():
+        alter_clients(task, dataclasses.replace(partition, train=both), "shift", 0)
+    tested = [*partition.test[:5], np.append(partition.test[5], partition.test[0][:1])]
+    tests = dataclasses.replace(partition, test=tested)
+    with refuses():
+        alter_clients(task, tests, "conflict", 0)
+    alter_clients(task, tests, "noise", 0)  # whose test examples are as they were
+    with refuses():
+        alter_clients(task, Partition(["a"], [np.arange(5)], [np.arange(2)]), "shift", 0)

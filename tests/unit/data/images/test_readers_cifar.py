@@ -1,7 +1,5 @@
 """CIFAR batches: binary and python, folder and tar, and archives that would do harm."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -21,13 +19,13 @@ LABELS = RANDOM.integers(0, 10, 10)
 TEN = [f"data_batch_{i}" for i in range(1, 6)]
 
 
-def binary_files(write) -> dict[str, bytes]:
+def binary_files(write):
     """The five train batches (two images each) and the test batch of CIFAR-10's binary release."""
     parts = [write.binary(PIXELS[at : at + 2], LABELS[at : at + 2]) for at in (0, 2, 4, 6, 8, 0)]
     return {f"cifar-10-batches-bin/{name}.bin": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
 
 
-def python_files(write) -> dict[str, bytes]:
+def python_files(write):
     flat, labels = PIXELS.reshape(10, -1), LABELS.tolist()
     parts = [write.python2(flat[at : at + 2], labels[at : at + 2]) for at in (0, 2, 4, 6, 8, 0)]
     return {f"cifar-10-batches-py/{name}": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
@@ -35,12 +33,10 @@ def python_files(write) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path: Path, kind: str, packed: bool) -> None:
+def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path, kind, packed):
     files = binary_files(write) if kind == "binary" else python_files(write)
-    if packed:
-        write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
-    else:
-        write.tree(tmp_path, files)
+    write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
+    write.tree(tmp_path, files)
     task = load_cifar("release.tar.gz" if packed else next(iter(files)).partition("/")[0])
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
     np.testing.assert_array_equal(task.train.labels, LABELS)
@@ -52,7 +48,7 @@ def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path: Path, kind: str, 
 
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
-def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path: Path, kind: str) -> None:
+def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path, kind):
     fine, coarse = np.arange(90, 100), np.arange(10)
     if kind == "binary":
         data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
@@ -65,13 +61,13 @@ def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path: P
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
 
 
-def test_read_cifar_prefers_binary_batches(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_prefers_binary_batches(write, load_cifar, tmp_path):
     files = binary_files(write) | dict.fromkeys(python_files(write), b"cos\nsystem\n.")
     write.tree(tmp_path / "both", {name.rpartition("/")[2]: data for name, data in files.items()})
     np.testing.assert_array_equal(load_cifar("both").train.labels, LABELS)
 
 
-def test_read_cifar_refuses_gadgets(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_refuses_gadgets(write, load_cifar, tmp_path):
     class Gadget:
         def __reduce__(self):
             return os.system, (f"touch '{tmp_path / 'ran'}'",)
@@ -94,50 +90,45 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_read_cifar_refuses_python_batches(write, load_cifar, tmp_path: Path, name: str) -> None:
+def test_read_cifar_refuses_python_batches(write, load_cifar, tmp_path, name):
     batch = pickle.dumps(BATCHES[name], 4)
     write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": batch})
     with refuses():
         load_cifar("cifar-10-batches-py")
 
 
-def test_read_cifar_refuses_binary_files(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_refuses_binary_files_and_entries(write, load_cifar, tmp_path):
     file = write.tree(tmp_path, binary_files(write)) / "cifar-10-batches-bin" / "data_batch_4.bin"
     whole = file.read_bytes()
     for content in (whole[:-1], b"", b"\x0a" + whole[1:]):
         file.write_bytes(content)
         with refuses():
             load_cifar("cifar-10-batches-bin")
-    file.unlink()
+    file.write_bytes(whole)
     with refuses():
-        load_cifar("cifar-10-batches-bin")
-
-
-def test_read_cifar_refuses_entries(write, load_cifar, tmp_path: Path) -> None:
+        load_cifar("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
+    file.unlink()
     (tmp_path / "empty").mkdir()
     write.tar(tmp_path / "other.tar.gz", {"photos/a.png": b"x"})
     files = binary_files(write)
-    write.tree(tmp_path, files)
     files.pop("cifar-10-batches-bin/data_batch_5.bin")
     write.tar(tmp_path / "less.tar.gz", files)
-    for entry in ("empty", "absent", "other.tar.gz", "less.tar.gz"):
+    for entry in ("cifar-10-batches-bin", "empty", "absent", "other.tar.gz", "less.tar.gz"):
         with refuses():
             load_cifar(entry)
-    with refuses():
-        load_cifar("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> tarfile.TarInfo:
+def member(name, kind=tarfile.REGTYPE, link="", size=0):
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, size
     return info
 
 
-def members(files: dict[str, bytes]) -> dict[tarfile.TarInfo, bytes]:
+def members(files):
     return {member(name, size=len(content)): content for name, content in files.items()}
 
 
-def write_tar(target: Path | io.BytesIO, contents: dict[tarfile.TarInfo, bytes]) -> None:
+def write_tar(target, contents):
     where = {"name": target} if isinstance(target, Path) else {"fileobj": target}
     with tarfile.open(**where, mode="w") as tar:
         for info, content in contents.items():
@@ -157,7 +148,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_read_cifar_refuses_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
+def test_read_cifar_refuses_tar_attacks(write, load_cifar, tmp_path, name):
     write_tar(tmp_path / "x.tar", {ATTACKS[name]: b""} | members(binary_files(write)))
     before = sorted(tmp_path.parent.rglob("*"))
     with refuses():
@@ -165,7 +156,7 @@ def test_read_cifar_refuses_tar_attacks(write, load_cifar, tmp_path: Path, name:
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
+def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path, monkeypatch):
     name = "cifar-10-batches-bin/data_batch_1.bin"
     block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
@@ -181,7 +172,7 @@ def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_read_cifar_limits_extended_header_size(write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes) -> None:
+def test_read_cifar_limits_extended_header_size(write, load_cifar, tmp_path, monkeypatch, kind):
     """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
     whole = binary_files(write)
     content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()

@@ -1,9 +1,6 @@
 """gld23k in its official layout: users, classes, splits, photographs of any size, and what is refused."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,27 +8,25 @@ from PIL import Image
 
 from knot_runner.data.images import load_images
 from knot_runner.data.images.folders import decode
-from knot_runner.data.tasks import ImageTask
 from knot_runner.util.errors import UserError
 from tests.gld23k import HEADER, PHOTOGRAPHS, TEST, TRAIN, write_gld23k
 from tests.golden.messages import refuses
 
 
 @pytest.fixture
-def load(image_task, tmp_path: Path):
-    def read(test: list[str] | None = None, **changes) -> ImageTask:
+def load(image_task, tmp_path):
+    def read(test=None, **changes):
         local = {"train": [TRAIN], "test": test or []}
         return load_images(image_task("gld23k", local=local, **{"shape": [3, 4, 4]} | changes), tmp_path)
 
     return read
 
 
-def places(images) -> list[int]:
-    """The places of the fake's images, read off their gray levels."""
+def places(images):
     return np.rint(images.pixels.astype(float).mean((1, 2, 3)) / 15).astype(int).tolist()
 
 
-def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path: Path) -> None:
+def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path):
     write_gld23k(tmp_path)
     task = load()
     assert task.user_names == ["77", "5", "1234"] and task.train.pixels.dtype == np.uint8
@@ -47,7 +42,7 @@ def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path: Path) -> Non
     assert [file.path for file in task.files] == [TRAIN, "gld23k/images"]
 
 
-def test_read_gld23k_reads_official_test_set_without_users(load, tmp_path: Path) -> None:
+def test_read_gld23k_reads_official_test_set_without_users(load, tmp_path):
     write_gld23k(tmp_path)
     task = load([TEST])
     assert task.test.users is None and places(task.test) == [12, 13, 14] and task.test.labels.tolist() == [3, 1, 0]
@@ -56,7 +51,7 @@ def test_read_gld23k_reads_official_test_set_without_users(load, tmp_path: Path)
     assert places(load([TEST]).test) == [13]
 
 
-def test_decode_crops_to_the_center_and_scales() -> None:
+def test_decode_crops_to_the_center_and_scales():
     """A red left, green center and blue right third: of the centered square of 3 x 1 only green is left."""
     wide = np.zeros((40, 120, 3), np.uint8)
     for third in range(3):
@@ -67,25 +62,22 @@ def test_decode_crops_to_the_center_and_scales() -> None:
     assert (square[:, :, 1:-1] == np.array([0, 200, 0])[:, None, None]).all()  # the last columns' filter reads beyond
     assert square.shape == (3, 8, 8) and square[1].min() > 150 and square[0, :, -1].max() == 0
     strip = decode("it", file.getvalue(), [3, 2, 6])
-    assert (
-        strip.shape == (3, 2, 6) and strip[:, 0, 0].tolist() == [200, 0, 0] and strip[:, 1, -1].tolist() == [0, 0, 200]
-    )
+    assert strip.shape == (3, 2, 6)
+    assert strip[:, 0, 0].tolist() == [200, 0, 0] and strip[:, 1, -1].tolist() == [0, 0, 200]
     assert decode("it", file.getvalue(), [1, 8, 8]).shape == (1, 8, 8)
-    with refuses():
-        decode("it", file.getvalue(), [2, 8, 8])
 
 
 @pytest.mark.parametrize("rows", [
     "9,../../x,1", "9,,1", ",a0,1", "9,a0,203", "9,a0,-1", "9,a0,1.0", "9,a0,1\n8,a0,1", "9,a0", "",
 ], ids=["path", "no image", "no user", "203", "-1", "1.0", "twice", "cut", "none"])  # fmt: skip
-def test_read_gld23k_refuses_rows(load, tmp_path: Path, rows: str) -> None:
+def test_read_gld23k_refuses_rows(load, tmp_path, rows):
     write_gld23k(tmp_path)
     (tmp_path / TRAIN).write_text(f"{HEADER}\n{rows}\n")
     with refuses():
         load()
 
 
-def test_read_gld23k_refuses_files(load, tmp_path: Path) -> None:
+def test_read_gld23k_refuses_files(load, tmp_path):
     write_gld23k(tmp_path)
     with refuses():
         load([TRAIN])

@@ -1,15 +1,12 @@
 """idx files and USPS text."""
 
-from __future__ import annotations
-
 import gzip
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from knot_runner.data.images import ImageTask, load_images
+from knot_runner.data.images import load_images
 from tests import image_files
 from tests.golden.messages import refuses
 from tests.image_files import image_settings
@@ -20,15 +17,15 @@ HEAD, NONE = struct.pack(">4I", 0x803, 12, 28, 28), struct.pack(">4I", 0x803, 2*
 
 
 @pytest.fixture
-def load(tmp_path: Path):
-    def read(train: list[str], test: list[str] | None = None, name: str = "mnist", **changes) -> ImageTask:
+def load(tmp_path):
+    def read(train, test=None, name="mnist", **changes):
         return load_images(image_settings(name, local={"train": train, "test": test or []}, **changes), tmp_path)
 
     return read
 
 
 @pytest.mark.parametrize("suffix", [".gz", ""])
-def test_read_idx_joins_pairs_of_files(load, tmp_path: Path, suffix: str) -> None:
+def test_read_idx_joins_pairs_of_files(load, tmp_path, suffix):
     names = [f"{part}-{kind}{suffix}" for part in ("a", "b", "c") for kind in ("images", "labels")]
     for i, part in enumerate((slice(0, 5), slice(5, 9), slice(9, 12))):
         image_files.idx(tmp_path / names[2 * i], PIXELS[part])
@@ -46,7 +43,7 @@ def test_read_idx_joins_pairs_of_files(load, tmp_path: Path, suffix: str) -> Non
     (HEAD + PIXELS.tobytes() + b"1", LABELS, "xy", {}), (b"", LABELS, "xy", {}), (PIXELS, LABELS, "xyx", {}),
     (PIXELS[:0], LABELS[:0], "xy", {}), (gzip.compress(HEAD + bytes(50_000_000)), LABELS, "xy", {}),
 ], ids=["fewer labels", "no labels", "label 11", "shape", "huge", "longer", "empty", "odd", "none", "gz"])  # fmt: skip
-def test_read_idx_refuses(load, tmp_path: Path, images, labels, entries: str, changes) -> None:
+def test_read_idx_refuses(load, tmp_path, images, labels, entries, changes):
     for name, content in (("x", images), ("y", labels)):
         if isinstance(content, bytes):
             (tmp_path / name).write_bytes(content)
@@ -57,26 +54,22 @@ def test_read_idx_refuses(load, tmp_path: Path, images, labels, entries: str, ch
 
 
 @pytest.mark.parametrize("name", ["zip.train", "zip.train.gz"])
-def test_read_usps_scales_gray_levels(load, tmp_path: Path, name: str) -> None:
+def test_read_usps_scales_gray_levels(load, tmp_path, name):
     gray = np.linspace(-1, 1, 256)[None].repeat(6, 0)
     image_files.usps(tmp_path / name, [6, 5, 4, 7, 3, 6], gray)
-    image_files.usps(tmp_path / "zip.test", [9], gray[:1])
+    (tmp_path / "zip.test").write_text("9.0000 " + "-1.0000 " * 256 + "\n")
     task = load([name], ["zip.test"], "usps")
-    assert task.train.labels.tolist() == [6, 5, 4, 7, 3, 6] and task.train.pixels.dtype == np.float32
+    assert task.train.labels.tolist() == [6, 5, 4, 7, 3, 6] and task.test.labels.tolist() == [9]
+    assert task.train.pixels.dtype == np.float32
     np.testing.assert_allclose(task.train.pixels.reshape(6, -1), (gray + 1) / 2, atol=6e-4)
     assert task.train.pixels.min() == 0 and task.train.pixels.max() == 1 and task.shape == (1, 16, 16)
-
-
-def test_read_usps_accepts_decimal_labels(load, tmp_path: Path) -> None:
-    (tmp_path / "zip.train").write_text(("6.0000 " + "-1.0000 " * 256 + "\n") * 5)
-    assert set(load(["zip.train"], name="usps").train.labels.tolist()) == {6}
 
 
 @pytest.mark.parametrize("line", [
     "1 " + "0 " * 255, "1 " + "0 " * 257, "1 " + "0 " * 255 + "x", "1 " + "0 " * 255 + "nan", "1 " + "0 " * 255 + "1.5",
     "1.5 " + "0 " * 256, "inf " + "0 " * 256, "1e300 " + "0 " * 256, "10 " + "0 " * 256,
 ])  # fmt: skip
-def test_read_usps_refuses_lines(load, tmp_path: Path, line: str) -> None:
+def test_read_usps_refuses_lines(load, tmp_path, line):
     (tmp_path / "zip").write_text("1 " + "0 " * 256 + "\n" + line + "\n")
     with refuses():
         load(["zip"], name="usps")

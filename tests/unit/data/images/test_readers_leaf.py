@@ -1,27 +1,23 @@
 """LEAF json: writers and their files, pixels that were bytes, and every way a file may be wrong."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.data.images import ImageTask, load_images
+from knot_runner.data.images import load_images
 from tests.golden.messages import refuses
 
 
-def rows(count: int, start: int = 0) -> tuple[list[list[float]], list[int]]:
+def rows(count, start=0):
     """``count`` images of 2x2 whose pixels are bytes / 255, rounded as the small real copy is, and labels."""
     x = [[round(((start + i) * 4 + j) % 256 / 255, 4) for j in range(4)] for i in range(count)]
     return x, [(start + i) % 10 for i in range(count)]
 
 
 @pytest.fixture
-def load(image_task, tmp_path: Path):
-    def read(**local) -> ImageTask:
+def load(image_task, tmp_path):
+    def read(**local):
         local = {"format": "leaf", "train": ["train"], "test": ["test"]} | local
         return load_images(image_task("mnist", shape=[1, 2, 2], local=local), tmp_path)
 
@@ -29,7 +25,7 @@ def load(image_task, tmp_path: Path):
 
 
 @pytest.fixture
-def shards(write, tmp_path: Path) -> Path:
+def shards(write, tmp_path):
     """Two train files with three writers (one without images), and a test file in another order."""
     write.leaf(tmp_path / "train" / "a_train_9.json", {"w2": rows(3), "w0": rows(2, 3)})
     write.leaf(tmp_path / "train" / "b_train_9.json", {"w1": rows(4, 5), "none": ([], [])})
@@ -37,7 +33,7 @@ def shards(write, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_read_leaf_numbers_writers_and_files(load, shards: Path) -> None:
+def test_read_leaf_numbers_writers_and_files(load, shards):
     task = load()
     assert task.user_names == ["w2", "w0", "w1", "none"]
     assert task.file_names == ["train/a_train_9.json", "train/b_train_9.json"]
@@ -52,13 +48,14 @@ def test_read_leaf_numbers_writers_and_files(load, shards: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pixels=st.lists(st.integers(0, 255), min_size=4, max_size=4), places=st.integers(4, 17))
-def test_read_leaf_restores_bytes(write, load, tmp_path: Path, pixels: list[int], places: int) -> None:
+def test_read_leaf_restores_bytes(write, load, tmp_path, pixels, places):
     write.leaf(tmp_path / "train" / "a.json", {"w": ([[round(p / 255, places) for p in pixels]] * 2, [0, 1])})
     np.testing.assert_array_equal(load(test=[]).train.pixels.ravel(), pixels)
 
 
-def test_read_leaf_keeps_other_values(write, load, tmp_path: Path) -> None:
-    write.leaf(tmp_path / "train" / "a.json", {"w": rows(2), "v": ([[0.123, 0, 1, 0.5]], [3])})
+def test_read_leaf_keeps_other_values(write, load, tmp_path):
+    path = write.leaf(tmp_path / "train" / "a.json", {"w": rows(2), "v": ([[0.123, 0, 1, 0.5]], [3])})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark
     write.leaf(tmp_path / "test" / "a.json", {"w": rows(1)})
     task = load()
     assert task.train.pixels.dtype == task.test.pixels.dtype == np.float32
@@ -87,7 +84,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_read_leaf_refuses_content(write, load, tmp_path: Path, name: str) -> None:
+def test_read_leaf_refuses_content(write, load, tmp_path, name):
     writers, changes = WRONG[name]
     write.leaf(tmp_path / "train" / "a.json", writers, **changes)
     with refuses():
@@ -98,32 +95,18 @@ def test_read_leaf_refuses_content(write, load, tmp_path: Path, name: str) -> No
     b"[" * 100_000, b'{"users": ' + b"9" * 10_000 + b"}", b'{"users": [], "users": []}', b"[1]", b"",
     b'{"users": [], "num_samples": [], "user_data": {}}', b'{"users": ["\xe9"]}',
 ], ids=["nested", "number", "twice", "list", "empty", "nobody", "latin"])  # fmt: skip
-def test_read_leaf_refuses_json(load, tmp_path: Path, content: bytes) -> None:
+def test_read_leaf_refuses_json(load, tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
     with refuses():
         load(train=["a.json"], test=[])
 
 
-def test_read_leaf_skips_a_byte_order_mark(write, load, tmp_path: Path) -> None:
-    path = write.leaf(tmp_path / "a.json", {"w": rows(3)})
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(load(train=["a.json"], test=[]).train) == 2
-
-
-def test_read_leaf_refuses_mismatched_files(write, load, shards: Path) -> None:
-    write.leaf(shards / "test" / "b.json", {"w9": rows(1)})
-    with refuses():
-        load()
-    write.leaf(shards / "test" / "b.json", {"w1": rows(1)})
-    with refuses():
-        load()
-    write.leaf(shards / "train" / "c.json", {"w0": rows(1)})
-    with refuses():
-        load()
-    with refuses():
-        load(train=["absent.json"])
+def test_read_leaf_refuses_mismatched_files(write, load, shards):
+    for file, writer in (("test/b.json", "w9"), ("test/b.json", "w1"), ("train/c.json", "w0")):
+        write.leaf(shards / file, {writer: rows(1)})
+        with refuses():
+            load()
     (shards / "bare").mkdir()
-    with refuses():
-        load(train=["bare"])
-    with refuses():
-        load(test=["train"])
+    for changes in ({"train": ["absent.json"]}, {"train": ["bare"]}, {"test": ["train"]}):
+        with refuses():
+            load(**changes)

@@ -1,7 +1,5 @@
 """Small models, recipes and unequal clients on which every engine must agree."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 
 import pytest
@@ -147,9 +145,9 @@ def equal(a, b):
     return same and all(getattr(a, name) == getattr(b, name) for name in rest)
 
 
-def assert_alike(found, wanted, within=1e-12):
+def assert_alike(actual, wanted, within=1e-12):
     """Two cohorts' results are the same up to rounding, relative to the largest weight."""
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, wanted, strict=True):
         for part in ("weights", "buffers"):
             a, b = getattr(one, part), getattr(other, part)
             assert not len(b) or float((a - b).abs().max()) < within * float(b.abs().max())

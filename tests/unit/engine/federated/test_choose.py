@@ -1,7 +1,5 @@
 """Which engine ``auto`` is on a GPU; without one: the device has no memory, and engines are named, not made."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -22,7 +20,7 @@ OWN = NETWORKS["own"]
     ([LINEAR], "stacked"), ([LINEAR, MODELS["mlp"]], "stacked"), ([OWN], "loop"), ([LINEAR, OWN], "loop"),
     ([OWN, LINEAR], "loop"),
 ])  # fmt: skip
-def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, monkeypatch) -> None:
+def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, monkeypatch):
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
@@ -33,7 +31,7 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
 
 
 @pytest.mark.parametrize("engine", ["lean", "native", "ray", "loop"])
-def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch) -> None:
+def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch):
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32", stack=0)
     with refuses():

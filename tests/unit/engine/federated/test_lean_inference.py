@@ -98,5 +98,5 @@ def test_lean_logits_uses_foreground_for_images_with_background():
     engines[1].close()
     assert any(isinstance(kept, Foreground) for kept in engines[0]._clients[0]._recent.values())
     assert all(map(torch.equal, one, two))
-    for found, wanted in zip(one, plain, strict=True):
-        assert found.shape == wanted.shape and 0 < float((found - wanted).abs().max()) < 1e-5
+    for actual, wanted in zip(one, plain, strict=True):
+        assert actual.shape == wanted.shape and 0 < float((actual - wanted).abs().max()) < 1e-5

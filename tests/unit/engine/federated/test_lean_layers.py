@@ -41,8 +41,8 @@ def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count)
             stem.backward(slope)
         stem.accumulate(-0.5)
     for target, layer in zip(targets, layers, strict=True):
-        for found, parameter in zip(target, layer, strict=True):
-            torch.testing.assert_close(found, 1 - 0.5 * parameter.grad, rtol=1e-10, atol=1e-10)
+        for actual, parameter in zip(target, layer, strict=True):
+            torch.testing.assert_close(actual, 1 - 0.5 * parameter.grad, rtol=1e-10, atol=1e-10)
 
 
 @settings(max_examples=25, deadline=None)
@@ -86,9 +86,9 @@ def test_foreground_affine_matches_the_dense_product(count, channels, share):
     images = drawn(count, channels, 20, share)
     weight = torch.randn(7, channels * 20, generator=DRAWS, dtype=torch.float64)
     bias = torch.randn(7, generator=DRAWS, dtype=torch.float64)
-    found = Foreground(images).affine((weight, bias))
-    assert found.shape == (count, 7)
-    assert float((found - (images.flatten(1) @ weight.t() + bias)).abs().max()) < 1e-12
+    actual = Foreground(images).affine((weight, bias))
+    assert actual.shape == (count, 7)
+    assert float((actual - (images.flatten(1) @ weight.t() + bias)).abs().max()) < 1e-12
 
 
 def test_foreground_splits_dense_columns_from_rare_pixel_values():
@@ -96,9 +96,9 @@ def test_foreground_splits_dense_columns_from_rare_pixel_values():
     images = torch.full((2 * RARE, 1, 2, 2), 0.5)
     images[[3, 9], 0, 0, 1] = 1.0
     images[:3, 0, 1, 0] = -1.0
-    found = Foreground(images)
-    assert found.numel() == 2 * RARE + 2 * 2  # one dense column; two places and two values
-    assert found.saves
+    actual = Foreground(images)
+    assert actual.numel() == 2 * RARE + 2 * 2  # one dense column; two places and two values
+    assert actual.saves
     assert Foreground(torch.tensor([0.5, 1.0]).view(1, 2, 1, 1).repeat(3, 1, 2, 2)).numel() == 0
 
 
@@ -113,5 +113,5 @@ def test_gram_trains_like_loop_at_any_size(size, batch, phases, outputs):
     network = Network(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GRAY, CLASSES)
     requests = cohort(network, Case(Recipe(phases, batch, False, 0.01), options=CrossEntropy(0.5)), sizes=(size,))
     with mock.patch.object(stems, "MIN_SAVING", float("inf")):  # every layer takes this way
-        found = made("lean", network).train(requests)
-    assert_alike(found, made("loop", network).train(requests))
+        actual = made("lean", network).train(requests)
+    assert_alike(actual, made("loop", network).train(requests))

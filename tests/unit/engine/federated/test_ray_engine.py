@@ -10,15 +10,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.cli.main import main
 from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.testing.launchers import runs_below
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import WorkerDied
 from tests.fake_ray import faked
 from tests.golden.messages import refuses
-from tests.tiny import TINY_IMAGES, replaced
 from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, equal, images
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
@@ -40,9 +37,9 @@ def requests():
 def test_ray_engine_matches_lean_and_close_kills_actors(monkeypatch):
     ray, said = faked(monkeypatch), []
     engine = made(said=said)
-    found = engine.train(requests())
-    assert all(map(equal, found, made("lean", 1).train(requests())))
-    found[0].weights.add_(1.0)  # what comes back is the caller's own
+    actual = engine.train(requests())
+    assert all(map(equal, actual, made("lean", 1).train(requests())))
+    actual[0].weights.add_(1.0)  # what comes back is the caller's own
     assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are assigned to 2 actors"]
     assert ray.calls.count("EngineActor") == 2 and ray.calls.count("run") == 6
     engine.close()
@@ -104,22 +101,6 @@ def test_ray_is_an_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refuses():
         made()
-
-
-def test_ray_engine_resumes_from_commit_after_lost_actor(tmp_path, monkeypatch, capsys):
-    small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
-    assert main([*small, f"paths.output_dir={tmp_path / 'lean'}"]) == 0
-    capsys.readouterr()
-    ray, words = faked(monkeypatch, lost=[7]), [*small, "hardware.engine=ray", f"paths.output_dir={tmp_path / 'ray'}"]
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "hardware.engine=ray: an actor was lost (" in said and "Traceback" not in said
-    assert ray.calls.count("EngineActor") == 1 and list(tmp_path.glob("ray/*/*/*/commit.json"))
-    ray.lost = set()
-    assert main(words) == 0
-    ((folder, found),), ((other, wanted),) = (runs_below(tmp_path / name).items() for name in ("ray", "lean"))
-    assert (found[0].pop("engine"), wanted[0].pop("engine")) == ("ray", "lean")
-    assert folder == other and found == wanted
 
 
 @needs_ray

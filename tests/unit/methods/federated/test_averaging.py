@@ -1,4 +1,4 @@
-"""FedAvg, FedProx, server optimizers: folds against sums written out by hand."""
+"""FedAvg, FedProx, SCAFFOLD, server optimizers and running statistics: folds against sums written out by hand."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from knot_runner.methods.federated.averaging import SUMMED_AT_ONCE, mean_of
 from knot_runner.pipelines.clients import check_sizes
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples
-from tests.unit.methods.federated.worlds import SIZES, method_of, rounds_of, settings
+from tests.unit.methods.federated.worlds import SIZES, method_of, normed_world, rounds_of, settings
 
 
 @pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
@@ -27,7 +27,6 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
 @pytest.mark.parametrize("clients", [1, 8, 19])
 @pytest.mark.parametrize("size", [0, 5, SUMMED_AT_ONCE, SUMMED_AT_ONCE + 1, 2 * SUMMED_AT_ONCE + 7])
 def test_mean_in_parts_equals_whole_mean(size, clients):
-    """Of more messages, and larger ones, than are summed at a time, too; in float64."""
     draws = torch.Generator().manual_seed(size)
     sent = [
         Sent(k, k + 1, {"update": torch.randn(size, generator=draws), "counts": torch.randn(2, 3, generator=draws)})
@@ -36,12 +35,12 @@ def test_mean_in_parts_equals_whole_mean(size, clients):
     for aggregation, unweighted in (("weighted", ()), ("uniform", ()), ("weighted", ("counts",))):
         mean, row = mean_of(Gathering(0, 1, iter(sent), dict, aggregation, unweighted))
         assert row == {} and set(mean) == {"update", "counts"}
-        for name, found in mean.items():
+        for name, actual in mean.items():
             uniform = aggregation == "uniform" or name in unweighted
             by = [1.0 if uniform else one.examples for one in sent]
             expected = sum(weight * one.parts[name].double() for weight, one in zip(by, sent, strict=True)) / sum(by)
-            assert found.dtype == torch.float64 and found.shape == sent[0].parts[name].shape
-            torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
+            assert actual.dtype == torch.float64 and actual.shape == sent[0].parts[name].shape
+            torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-15)
 
 
 def test_top_k_sends_largest_entries_with_their_places():
@@ -77,9 +76,6 @@ def test_participants_are_drawn_by_seed_and_round(world):
     assert len(set(draws)) > 5 and all(list(d) == sorted(set(d)) for d in draws)
     counts = np.bincount([c for d in draws for c in d], minlength=5)
     assert counts.min() > 10  # 24 expected of each
-
-
-def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     pair = world.federation.cluster([4, 1])
     assert pair.drawn(0) == [1, 4] and len(pair) == 2
     assert world.with_training(clients_per_round=0.5).federation.cluster([4, 1]).participants == 1
@@ -121,6 +117,8 @@ def test_fedprox_by_hand(linear):
 
 def test_settings_that_clients_cannot_fulfil(world):
     with refuses():
+        METHODS["scaffold"].init(settings("scaffold"), world.with_training(momentum=0.5).federation)
+    with refuses():
         check_sizes(world.with_training(batch_size=10).federation)
     allowed = world.with_training(batch_size=10, small_clients="allow").federation
     (note,) = check_sizes(allowed)
@@ -128,3 +126,65 @@ def test_settings_that_clients_cannot_fulfil(world):
     with refuses():
         check_sizes(world.with_training(batch_size=10, small_clients="allow", drop_last=True).federation)
     assert check_sizes(world.federation) == []
+
+
+@pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
+def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
+    normed = normed_world(world)
+    config, federation = settings(batchnorm=how), normed.federation
+    method = method_of(config)
+    start = state = method.init(config, federation)
+    for round in range(2):
+        requests = method.plan(config, state, federation, round)
+        for request in requests:
+            own = state.get(f"client/{request.client}/statistics")
+            assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
+        trained = normed.engine.train(requests)
+        state, _ = method.fold(config, state, federation, round, requests, trained)
+    mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
+    mean = mean / sum(len(r.rows) for r in requests)
+    torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)
+    assert not torch.equal(state["weights"], start["weights"])
+    if how == "frozen":
+        assert torch.equal(state["buffers"], start["buffers"])
+    else:
+        assert not torch.equal(state["buffers"], start["buffers"])
+    kept = [key for key in state if key.endswith("/statistics")]
+    assert (len(kept) >= 3) == (how == "local")
+    for result in trained:
+        model = method.deployed(config, state, federation, result.client)
+        assert torch.equal(model.buffers, result.buffers if how == "local" else state["buffers"])
+
+
+@pytest.mark.parametrize("how", ["averaged", "local"])
+def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
+    normed = normed_world(world)
+    config = settings("fedper", batchnorm=how, final_head_epochs=1)
+    method = method_of(config)
+    federation = normed.federation
+    start = method.init(config, federation)
+    requests = method.plan(config, start, federation, federation.training.rounds)
+    trained = normed.engine.train(requests)
+    state, _ = method.fold(config, start, federation, federation.training.rounds, requests, trained)
+    assert torch.equal(state["buffers"], start["buffers"])
+    for result in trained:
+        assert not torch.equal(result.buffers, start["buffers"])
+        wanted = result.buffers if how == "local" else start["buffers"]
+        assert torch.equal(method.deployed(config, state, federation, result.client).buffers, wanted)
+
+
+def test_scaffold_follows_algorithm_1_option_2(world):
+    config, federation = settings("scaffold", aggregation="uniform"), world.federation
+    control = torch.zeros_like(federation.model.weights)
+    own = {k: torch.zeros_like(control) for k in range(len(federation))}
+    for one in rounds_of(world, config, 3):
+        changes = []
+        for request, result in zip(one.requests, one.trained, strict=True):
+            torch.testing.assert_close(request.control, control - own[request.client], rtol=1e-13, atol=1e-15)
+            moved = (one.before["weights"] - result.weights) / (result.steps * 0.1)
+            changes.append(moved - control)
+            own[request.client] = own[request.client] + changes[-1]
+        control = control + sum(changes) / len(federation)
+        torch.testing.assert_close(one.after["control"], control, rtol=1e-12, atol=1e-14)
+        mean = sum(result.weights for result in one.trained) / len(one.trained)
+        torch.testing.assert_close(one.after["weights"], mean, rtol=1e-13, atol=1e-15)

@@ -5,11 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.around import round_flops
 from knot_runner.methods.around.clusters import per_cluster
-from knot_runner.methods.contract import METHODS, Method, RoundMethod
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import build_network
 from tests.feddf_runs import distill
@@ -38,8 +37,8 @@ class Played:
     """Rounds of a method in a world with a server's examples; ``costs``: of each."""
 
     def __init__(
-        self, config: FederatedSettings, count: int = 1, method: Method | RoundMethod | None = None, members=None,
-        world: World | None = None, **training,
+        self, config, count = 1, method = None, members=None,
+        world = None, **training,
     ):  # fmt: skip
         self.world = (world or make_world([5])).with_training(**training)
         self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
@@ -48,71 +47,77 @@ class Played:
         self.rounds = rounds_of(World(self.federation, self.world.engine), config, count, method)
         self.costs = [self.of(one) for one in self.rounds]
 
-    def of(self, one) -> dict:
+    def of(self, one):
         """Bytes of the fold and of the exchange together, and FLOPs."""
         sent = {key: one.row[key] + one.said.get(key, 0) for key in ("bytes_down", "bytes_up")}
         return sent | round_flops(FLOPS, one.requests, one.asked)
 
-    def drawn(self, round: int = 0) -> list[int]:
+    def drawn(self, round=0):
         return self.federation.drawn(round)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "numbers"),
-    [
-        ("fedavg", BODY + HEAD), ("fedprox", BODY + HEAD), ("scaffold", 2 * (BODY + HEAD)), ("fedper", BODY),
-        ("fedrep", BODY), ("ditto", BODY + HEAD), ("apfl", BODY + HEAD), ("fedala", BODY + HEAD),
-        ("fedsoup", BODY + HEAD), ("local", 0),
-    ],
-)  # fmt: skip
-def test_rounds_count_bytes_each_method_needs(algorithm, numbers):
-    world = holding_out(make_world([5])) if algorithm == "fedsoup" else None
-    for costs in Played(settings(algorithm), count=2, world=world, clients_per_round=3).costs:
-        assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
-        assert costs["server_flops"] == 0
+LOGITS = distill(ensemble="logits")
+#: Settings, changes of the training, and of each round: its clients, the numbers that each receives and sends, the
+#: FLOPs of each example of theirs (two epochs, unless said), and those of the server. None: is not compared.
+CASES = {
+    "fedavg": (settings(), {}, [(3, BODY + HEAD, BODY + HEAD, 2 * 3 * F, 0)]),
+    "fedprox": (settings("fedprox"), {}, [(3, BODY + HEAD, BODY + HEAD, 2 * 3 * F, 0)]),
+    "scaffold": (settings("scaffold"), {}, [(3, 2 * (BODY + HEAD), 2 * (BODY + HEAD), 2 * 3 * F, 0)] * 2),
+    "fedper": (settings("fedper"), {"local_epochs": 3}, [(3, BODY, BODY, 3 * 3 * F, 0)] * 2),
+    # one epoch of the head in three: F + H there; F + 2 F - H in each of the body
+    "fedrep": (settings("fedrep"), {"local_epochs": 3}, [(3, BODY, BODY, (F + H) + 2 * (3 * F - H), 0)] * 2),
+    "ditto": (settings("ditto"), {}, [(3, BODY + HEAD, BODY + HEAD, 2 * 2 * 3 * F, 0)] * 2),
+    "apfl": (settings("apfl"), {"batch_size": 5}, [(3, BODY + HEAD, BODY + HEAD, 2 * 2 * 3 * F, 0)] * 2),
+    "fedala": (settings("fedala"), {}, [(3, BODY + HEAD, BODY + HEAD, None, 0)] * 2),
+    "fedsoup": (settings("fedsoup"), {}, [(3, BODY + HEAD, BODY + HEAD, None, 0)] * 2),
+    "local": (settings("local"), {}, [(3, 0, 0, 2 * 3 * F, 0)] * 2),
+    "shared head": (settings(shared=["head.*"]), {}, [(3, HEAD, HEAD, 2 * 3 * F, 0)]),
+    # from the second round on the generator and the counts of labels are sent; clients send shares of labels
+    "fedgen": (settings("fedgen"), {}, [
+        (3, BODY + HEAD, BODY + HEAD + CLASSES, 2 * 3 * F, 0),
+        (3, BODY + HEAD + GENERATOR + CLASSES, BODY + HEAD + CLASSES, 2 * 3 * F, 0),
+    ]),
+    "last heads": (settings("fedper", final_head_epochs=2), {"clients_per_round": 2, "rounds": 1}, [
+        (2, BODY, BODY, 2 * 3 * F, 0), (5, BODY, 0, 2 * (F + H), 0),
+    ]),
+    "last averaged heads": (
+        settings("fedper", final_head_epochs=2, first_head="averaged"), {"clients_per_round": 2, "rounds": 1},
+        [(2, BODY + HEAD, BODY + HEAD, 2 * 3 * F, 0), (5, BODY + HEAD, 0, 2 * (F + H), 0)],
+    ),
+    # three clients' answers, and three epochs, from the second round on
+    "feddf": (settings(server_distillation=distill(epochs=3, after=1)), {}, [
+        (3, BODY + HEAD, BODY + HEAD, 2 * 3 * F, 0),
+        (3, BODY + HEAD, BODY + HEAD, 2 * 3 * F, len(TRANSFER) * (3 * F + 3 * 3 * F)),
+    ]),
+    "feddf with biases": (settings(server_distillation=distill(weighting="E", epochs=1)), {}, [
+        (3, BODY + HEAD, BODY + HEAD, 2 * 3 * F, F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))),
+    ]),
+    "fedper's heads": (settings("fedper", server_distillation=LOGITS), {}, [(3, BODY, BODY + HEAD, None, None)]),
+    "fedrep's heads": (settings("fedrep", server_distillation=LOGITS), {}, [(3, BODY, BODY + HEAD, None, None)]),
+    "fedmd without distillation": (
+        settings("fedmd", server_distillation=distill(after=1)), {}, [(3, 0, 0, 2 * 3 * F, 0)]
+    ),
+}  # fmt: skip
 
 
-def test_fedavg_with_own_layers_sends_shared_ones():
-    (costs,) = Played(settings(shared=["head.*"]), clients_per_round=3).costs
-    assert costs["bytes_up"] == costs["bytes_down"] == 3 * HEAD * SIZE
+@pytest.mark.parametrize("name", CASES)
+def test_rounds_cost_bytes_and_flops(name):
+    config, training, expected = CASES[name]
+    world = holding_out(make_world([5])) if name == "fedsoup" else None
+    played = Played(config, len(expected), world=world, **training)
+    for one, costs, (count, down, up, client, server) in zip(played.rounds, played.costs, expected, strict=True):
+        clients = {request.client for request in one.requests}
+        assert len(clients) == count
+        assert (costs["bytes_down"], costs["bytes_up"]) == (count * down * SIZE, count * up * SIZE)
+        if client is not None:
+            assert costs["client_flops"] == client * sum(SIZES[number] for number in clients)
+        assert costs["server_flops"] == server or (server is None and costs["server_flops"] > 0)
 
 
-def test_fedgen_sends_generator_once_trained_and_label_shares():
-    """Down: the model, from the second round on the generator and the counts of labels; up: the model, and shares."""
-    first, second = Played(settings("fedgen"), count=2).costs
-    assert first["bytes_up"] == second["bytes_up"] == 3 * (BODY + HEAD + CLASSES) * SIZE
-    assert first["bytes_down"] == 3 * (BODY + HEAD) * SIZE
-    assert second["bytes_down"] == 3 * (BODY + HEAD + GENERATOR + CLASSES) * SIZE
-
-
-def test_client_flops_take_three_forward_passes_per_example():
-    played = Played(settings(), local_epochs=2, batch_size=5)
-    examples = sum(SIZES[client] for client in played.drawn())
-    assert played.costs[0]["client_flops"] == 3 * F * examples * 2
-    dropped = sum(SIZES[client] // 5 * 5 for client in played.drawn())
-    assert dropped < examples
-    assert (
-        Played(settings(), local_epochs=2, batch_size=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
-    )
-    assert Played(settings("apfl"), local_epochs=2, batch_size=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
-
-
-def test_client_flops_omit_gradients_of_frozen_parts():
-    """FedRep with one epoch of the head in three: F + H there; F + 2 F - H in each of the body."""
-    played = Played(settings("fedrep", head_epochs=1), local_epochs=3)
-    examples = sum(SIZES[client] for client in played.drawn())
-    assert played.costs[0]["client_flops"] == examples * ((F + H) + 2 * (3 * F - H))
-    assert Played(settings("fedper"), local_epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
-
-
-@pytest.mark.parametrize(("first_head", "sent"), [("own", BODY), ("averaged", BODY + HEAD)])
-def test_last_round_of_heads_uploads_nothing(first_head, sent):
-    """All five clients take part in it."""
-    played = Played(settings("fedper", final_head_epochs=2, first_head=first_head), 2, clients_per_round=2, rounds=1)
-    costs, last = played.costs
-    assert (costs["bytes_down"], costs["bytes_up"]) == (2 * sent * SIZE, 2 * sent * SIZE)
-    assert (last["bytes_down"], last["bytes_up"]) == (5 * sent * SIZE, 0)
-    assert last["client_flops"] == 2 * sum(SIZES) * (F + H)
+def test_client_flops_omit_dropped_batches():
+    played = Played(settings(), batch_size=5, drop_last=True)
+    examples = sum(SIZES[client] // 5 * 5 for client in played.drawn())
+    assert played.costs[0]["client_flops"] == 2 * 3 * F * examples
 
 
 @pytest.mark.parametrize(("batchnorm", "is_sent"), [("averaged", True), ("local", True), ("frozen", False)])
@@ -132,30 +137,6 @@ def test_rounds_count_running_statistics_unless_frozen(batchnorm, is_sent):
         assert flops == {"client_flops": None, "server_flops": None}
 
 
-def test_feddf_costs_add_server_flops_to_fedavg():
-    played = Played(settings(server_distillation=distill(epochs=3, after=1)), count=2)
-    first, second = played.costs
-    assert first["bytes_up"] == second["bytes_up"] == second["bytes_down"] == 3 * (BODY + HEAD) * SIZE
-    assert first["server_flops"] == 0
-    assert second["server_flops"] == len(TRANSFER) * (3 * F + 3 * 3 * F)  # three clients' answers; three epochs
-    assert second["client_flops"] == 3 * F * 2 * sum(SIZES[client] for client in played.drawn(1))
-
-
-@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_rounds_count_heads_sent_for_distillation(algorithm):
-    spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
-    costs = Played(
-        settings(algorithm, server_distillation=distill(ensemble="logits"), **spec), clients_per_round=2
-    ).costs[0]
-    assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
-    assert costs["server_flops"] > 0
-
-
-def test_server_flops_include_biases_on_random_examples():
-    played = Played(settings(server_distillation=distill(weighting="E", epochs=1)))
-    assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))
-
-
 @pytest.mark.parametrize(("ensemble", "told"), [("logits", 1), ("each", 2)])
 @pytest.mark.parametrize(("weighting", "biases"), [("A", 0), ("E", 1)])
 def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
@@ -172,15 +153,10 @@ def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases)
     assert costs["server_flops"] == 0
 
 
-def test_fedmd_sends_nothing_without_distillation():
-    costs = Played(settings("fedmd", server_distillation=distill(after=1))).costs[0]
-    assert (costs["bytes_up"], costs["bytes_down"]) == (0, 0)
-
-
 def test_feddistill_costs_count_means_and_flags():
     """Up: a mean and a flag per label; down: the same with flags of one byte, once another client sent some."""
     played = Played(settings("feddistill"), count=6, rounds=6, clients_per_round=1)
-    senders: set[int] = set()
+    senders = set()
     for round, costs in enumerate(played.costs):
         (client,) = played.drawn(round)
         assert costs["bytes_up"] == (CLASSES * CLASSES + CLASSES) * SIZE
@@ -205,8 +181,6 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
 
 
 def test_rounds_count_what_custom_method_sends():
-    """Signs of the update, a byte each, and nothing from the server."""
-
     def message(config, state, federation, work):
         return {"signs": (work.trained[0].weights - state["weights"]).sign().to(torch.int8)}
 

@@ -16,7 +16,8 @@ from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.messages import in_rounds
 from knot_runner.methods.party import Party
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.fleets import Played, fleet_of, played_rounds
+from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of, played_rounds
+from tests.unit.methods.federated.plain import descend, examples
 from tests.unit.methods.federated.worlds import SIZES, make_world, settings
 
 LATE, ALL_FAIL = {"deadline": 20.0}, {0: 0.5, 1: 0.5, 2: 0.25}
@@ -58,12 +59,6 @@ def test_fleet_rounds_match_clock_and_counts_by_hand(fleet, shares, seconds, par
         assert torch.equal(played.state["weights"], Played(None).state["weights"])
 
 
-def test_fleet_draws_same_clients_as_without_fleet():
-    plain, played = (Played(fleet, members=range(5), clients_per_round=2) for fleet in (None, fleet_of()))
-    assert played.column("participants") == plain.column("participants")
-    assert torch.equal(played.state["weights"], plain.state["weights"])
-
-
 def test_partial_work_is_cut_phase_after_phase():
     (request, *_), _ = Played(None, "fedrep", hidden=(5,), local_epochs=3).seen[0]
     assert [(phase.epochs, phase.trains) for phase in request.recipe.phases] == [(1, "head"), (2, "body")]
@@ -75,41 +70,27 @@ def test_partial_work_is_cut_phase_after_phase():
     assert cut.recipe.phases == (Phase(2, "head"), Phase(1, "body"))
 
 
-@pytest.mark.parametrize(("deadline", "epochs"), [(10.0, 4), (9.9, 3), (6.0, 2), (4.0, 1), (3.9, 0)])
-def test_whole_epochs_until_a_deadline(deadline, epochs):
-    """4 epochs of 2 s, and 2 s for sending."""
-    assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
-
-
-#: Of a round: algorithm, hidden layers, how many numbers a client receives and sends (4 pixels, 3 classes).
+#: Algorithm, its settings, hidden layers, how many numbers a client receives and sends (4 pixels, 3 classes).
 NUMBERS = [
-    ("fedavg", (), 15, 15),
-    ("scaffold", (), 30, 30),  # controls are as many again
-    ("fedper", (5,), 25, 25),  # the body
-    ("fedgen", (5,), 43, 43 + 3),  # and shares of labels; no generator is trained yet
-    ("local", (), 0, 0),
+    ("fedavg", {}, (), 15, 15),
+    ("fedavg", {"top_k": 0.1}, (), 15, 2 * 1.5),  # two of 64 bits; 32 for the place of each are half a number
+    ("scaffold", {}, (), 30, 30),  # controls are as many again
+    ("fedper", {}, (5,), 25, 25),  # the body
+    ("fedgen", {}, (5,), 43, 43 + 3),  # and shares of labels; no generator is trained yet
+    ("local", {}, (), 0, 0),
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "hidden", "down", "up"), NUMBERS)
-def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, hidden, down, up, paced):
+@pytest.mark.parametrize(("algorithm", "changes", "hidden", "down", "up"), NUMBERS)
+def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, changes, hidden, down, up, paced):
     """Numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
-    played = Played(fleet_of(network=network), algorithm, hidden=hidden)
+    played = Played(fleet_of(network=network), algorithm, hidden=hidden, changes=changes)
     assert played.rows[0]["clock"] == pytest.approx(48 + down * 32 / 3 + up * 32, rel=1e-12)
 
 
-def test_fleet_clock_counts_compressed_updates(paced):
-    """Two of the fifteen parameters, each 64 bits and 32 for its place, of which a sent number has half."""
-    paced(1.0, 2.0, 0.5)
-    network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
-    played = Played(fleet_of(network=network), changes={"top_k": 0.1})
-    assert played.rows[0]["clock"] == pytest.approx(48 + 15 * 32 / 3 + 2 * 48, rel=1e-12)
-
-
 def test_fleet_clock_counts_generator_once_it_is_sent(paced):
-    """Its weights, statistics and counts of labels, from the second round on."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
     played = Played(fleet_of(network=network), "fedgen", hidden=(5,))
@@ -118,18 +99,7 @@ def test_fleet_clock_counts_generator_once_it_is_sent(paced):
     assert seconds[1:] - seconds[0] == pytest.approx([32 * (generator + 3)] * 3, rel=1e-12)
 
 
-def test_work_times_omit_sending_where_nothing_is_sent():
-    (request,) = Played(None, members=[1], clients_per_round=1).seen[0][0]
-    fleet = fleet_of(network={"down": 2.0, "up": 1.0, "sigma": 0.0})
-    federation = make_world([]).federation
-    (sends,) = devices.work_times(fleet, federation, [request], 10, 30).values()
-    (not_,) = devices.work_times(fleet, federation, [request], 0, 0).values()
-    assert sends.sending == pytest.approx(32 * (10 / 2 + 30 / 1) / 1e6, rel=1e-12)
-    assert not_.sending == 0 and not_.total == 24.0
-
-
 def test_work_times_include_second_model_of_program(paced):
-    """APFL's clients train two models of two epochs each."""
     paced(2.0)
     config, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
     requests = method.plan(config, method.init(config, federation), dataclasses.replace(federation, chosen=(0,)), 0)
@@ -138,7 +108,9 @@ def test_work_times_include_second_model_of_program(paced):
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
-def test_work_times_omit_dropped_last_batch():
+def test_work_times_omit_dropped_last_batch_and_count_whole_epochs():
+    four = devices.WorkTime(4, 2.0, 2.0)  # epochs of 2 s, and 2 s for sending
+    assert [four.epochs_until(deadline) for deadline in (10.0, 9.9, 6.0, 4.0, 3.9)] == [4, 3, 2, 1, 0]
     (request,) = Played(None, members=[1], clients_per_round=1, batch_size=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], 0, 0).values()
     assert time.epoch == 10.0
@@ -146,11 +118,10 @@ def test_work_times_omit_dropped_last_batch():
 
 def test_fleet_refuses_a_deadline_that_nobody_meets(paced):
     paced(1.0, 2.0, 0.5)  # 16, 48, 16 s
-    with refuses():
-        Played(fleet_of(deadline=15.0))
     Played(fleet_of(deadline=16.0)), Played(fleet_of(deadline=8.0, late="partial"))
-    with refuses():
-        Played(fleet_of(deadline=7.9, late="partial"))
+    for changes in ({"deadline": 15.0}, {"deadline": 7.9, "late": "partial"}):
+        with refuses():
+            Played(fleet_of(**changes))
 
 
 def test_stragglers_by_speed_chills_the_slowest_clients(paced):
@@ -211,7 +182,6 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
 
 
 def many_clients():
-    """4000 clients of one example each."""
     federation = make_world([]).federation
     client = Party.of_rows("one", federation.clients[0].network, train=torch.arange(1))
     return dataclasses.replace(federation, clients=(client,) * 4000)
@@ -220,32 +190,27 @@ def many_clients():
 def test_speeds_are_lognormal_and_of_the_seed():
     federation = many_clients()
     fleet = fleet_of(compute={"median": 0.1, "sigma": 0.7}, network={"down": 4.0, "up": 2.0, "sigma": 0.5})
-    found = devices.seconds_per_example(fleet, federation)
+    actual = devices.seconds_per_example(fleet, federation)
     normal = torch.randn(4000, generator=generator(3, "fleet", "compute"), dtype=torch.float64)
-    assert torch.allclose(found, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
-    assert float((found / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
+    assert torch.allclose(actual, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
+    assert float((actual / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
     sending = devices.sending_seconds(fleet, federation, 3, 1)
     assert float(sending.log().median()) == pytest.approx(math.log(32 * (3 / 4 + 1 / 2) / 1e6), abs=0.03)
     assert float(sending.log().std()) == pytest.approx(0.5, abs=0.03)
-    assert abs(float(torch.corrcoef(torch.stack([found.log(), sending.log()]))[0, 1])) < 0.05
+    assert abs(float(torch.corrcoef(torch.stack([actual.log(), sending.log()]))[0, 1])) < 0.05
     assert torch.equal(devices.sending_seconds(fleet_of(), federation, 3, 1), torch.zeros(4000, dtype=torch.float64))
     other = devices.seconds_per_example(fleet, dataclasses.replace(federation, seed=4))
-    assert not torch.equal(found, other)
+    assert not torch.equal(actual, other)
 
 
-def test_failures_repeat_per_round_at_dropout_rate():
+def test_failures_and_availability_match_stated_shares():
     federation = many_clients()
-    found = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
-    assert found[0] == found[1] != found[2]
-    shares = [share for share in found[0] if share is not None]
-    assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03) and sum(shares) / len(shares) == pytest.approx(
-        0.5, abs=0.05
-    )
+    actual = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
+    assert actual[0] == actual[1] != actual[2]
+    shares = [share for share in actual[0] if share is not None]
+    assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03)
+    assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.05)
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
-
-
-def test_available_clients_match_stated_share_at_any_time():
-    federation = many_clients()
     fleet = fleet_of(availability={"share": 0.3, "period": 10.0})
     there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
     assert all(float(now.double().mean()) == pytest.approx(0.3, abs=0.03) for now in there)
@@ -256,16 +221,15 @@ def test_available_clients_match_stated_share_at_any_time():
 
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
 def test_await_clients_returns_first_arrival_time(period):
-    """Against steps of a fiftieth of the period."""
     federation = make_world([]).federation
     fleet = fleet_of(availability={"share": 0.1, "period": period})
     for client in range(5):
         for at in (0.0, 2.3 * period):
-            found = devices.await_clients(fleet, federation, [client], at)
-            assert devices.available_clients(fleet, federation, found)[client] and found >= at
+            actual = devices.await_clients(fleet, federation, [client], at)
+            assert devices.available_clients(fleet, federation, actual)[client] and actual >= at
             steps = (at + step * period / 50 for step in range(20_000))
             first = next(now for now in steps if devices.available_clients(fleet, federation, now)[client])
-            assert first - period / 40 <= found <= first + 1e-9
+            assert first - period / 40 <= actual <= first + 1e-9
 
 
 def test_fleet_draws_only_available_clients(monkeypatch):
@@ -276,3 +240,64 @@ def test_fleet_draws_only_available_clients(monkeypatch):
     assert played.rows[0]["participants"] == [1, 4] and played.rows[0]["clock"] == 48.0
     assert played.rows[1]["participants"] == [1, 4] and played.rows[1]["clock"] == 96.0
     assert all(3 not in row["participants"] and len(row["participants"]) == 3 for row in played.rows[2:])
+
+
+def played_ditto(fleet, epochs=None, lr=None, **changes):
+    own = {"lambda_": 0.7, "personal_epochs": epochs, "personal_lr": lr}
+    return Played(fleet, "ditto", changes=own, **changes)
+
+
+def test_ditto_fleet_rounds_equal_ditto_at_double_time(paced):
+    """8, 12 and 16 examples, 2 epochs of two models: 32, 96 and 32 s."""
+    paced(1.0, 2.0, 0.5)
+    plain, waited = played_ditto(None), played_ditto(fleet_of())
+    assert waited.column("clock") == [96.0, 192.0, 288.0, 384.0]
+    assert waited.column("participants") == [[0, 1, 2, 0, 1, 2]] * 4 == plain.column("participants")
+    assert waited.state.keys() - plain.state.keys() == {"fleet/clock"}
+    assert all(torch.equal(waited.state[name], tensor) for name, tensor in plain.state.items())
+
+
+def test_partial_work_is_of_both_models(paced):
+    """48 s an epoch for client 1, 12 examples each for w and for v, which has 4 epochs: 24 + 48 s an epoch of w."""
+    paced(1.0, 2.0, 0.5)
+    late = played_ditto(fleet_of(deadline=100.0, late="partial"), epochs=4)
+    assert late.column("partial") == [1] * 4 and late.column("clock") == [72.0, 144.0, 216.0, 288.0]
+    requests, _ = late.seen[0]
+    assert [sum(phase.epochs for phase in one.recipe.phases) for one in requests] == [2, 1, 2, 4, 2, 4]
+    lost = played_ditto(fleet_of(deadline=60.0), epochs=4)
+    assert lost.column("participants") == [[0, 2, 0, 2]] * 4 and lost.column("late") == [1] * 4
+    cut = devices.shortened_work(requests[:2], 1)  # of 2 epochs and of 1: at least one of each
+    assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
+
+
+def test_ditto_fleet_counts_transfer_of_global_model_only(paced):
+    """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
+    paced(1.0)
+    network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
+    sent = played_ditto(fleet_of(network=network), members=(0,), clients_per_round=1, rounds=2)
+    assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
+
+
+def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):
+    """Clients of 1, 2.5 and 10 s, a step with every update: clients 0, 0, 1 and 0 began with versions 0, 1, 0 and 2."""
+    paced(1 / 32, 2.5 / 48, 10 / 64)
+    own = played_ditto(buffered(), epochs=2, lr=0.2, rounds=6, **WHOLE)
+    begun = [(0, 0), (0, 1), (1, 0), (0, 2)]
+    assert own.column("participants")[:4] == [[client] * 2 for client, _ in begun]
+    assert own.column("staleness")[:4] == [0.0, 0.0, 2.0, 1.0]
+    start = own.federation.model.weights
+    versions, models = [start], {}
+    for index, (client, version) in enumerate(begun):
+        (sent, kept), (arrived, _) = own.seen[index]
+        x, y = examples(own.world, sent)
+        trained = descend(versions[version], x, y, 0.1, 2)
+        torch.testing.assert_close(arrived.weights, trained, rtol=1e-11, atol=1e-13)
+        before = models.get(client, versions[version])
+        models[client] = descend(before, x, y, 0.2, 2, anchor=versions[version], pull=0.7)
+        tau = index - version
+        versions.append(versions[-1] + (1 + tau) ** -0.5 * (trained - versions[version]))
+        state = own.states[index]
+        torch.testing.assert_close(state["weights"], versions[-1], rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=1e-11, atol=1e-13)
+    assert (models[1] - trained).norm() > 1e-3
+    assert not any(name.startswith("client/2/") for name in own.states[3])

@@ -5,12 +5,16 @@ import dataclasses
 import pytest
 import torch
 
+from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import own_models
+from tests.feddf_runs import distill
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.fleets import Played, buffered
+from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of
+from tests.unit.methods.federated.plain import examples, gradient, linear_logits
 from tests.unit.methods.federated.worlds import SIZES
 
 EMPTY = torch.empty(0, dtype=torch.float64)
@@ -47,21 +51,13 @@ def test_async_buffer_of_two_matches_steps_by_hand(paced):
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
 
-def test_async_fleet_limits_concurrent_clients_to_participants(paced):
-    paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
-    played = Played(buffered(), members=range(5), clients_per_round=2)
-    assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
-
-
 def test_async_state_holds_only_versions_in_flight(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered())
-    for state, versions in zip(played.states, ([0], [0], [0, 2], [0, 3]), strict=True):
-        flying = state["fleet/in_flight"].tolist()
-        assert sorted({version for _, version in flying}) == sorted(set(versions) & {v for _, v in flying})
+    for state in played.states:
+        versions = sorted({version for _, version in state["fleet/in_flight"].tolist()})
         kept = sorted(name for name in state if name.startswith("fleet/sent/"))
-        there = sorted({version for _, version in flying})
-        assert kept == [f"fleet/sent/{version}/{name}" for version in there for name in ("buffers", "weights")]
+        assert kept == [f"fleet/sent/{version}/{name}" for version in versions for name in ("buffers", "weights")]
     assert torch.equal(played.states[2]["fleet/sent/0/weights"], played.federation.model.weights)
     assert torch.equal(played.states[2]["fleet/sent/2/weights"], played.states[1]["weights"])
     assert played.states[2]["fleet/in_flight"].tolist() == [[2, 0], [0, 2]]
@@ -94,18 +90,7 @@ def test_async_fleet_replaces_client_when_it_fails(paced, failing):
     assert played.rows[0]["dropped"] == sum(moment <= arrived[1][0] for moment, client in ends if client == 1)
 
 
-def test_heads_stay_as_their_clients_trained_them(paced):
-    paced(1 / 16, 2.5 / 24, 10 / 32)
-    played = Played(buffered(), "fedper", hidden=(5,))
-    head = played.federation.layout.mask("head")
-    (request,), (stale,) = played.seen[2]
-    state, before = played.states[2], played.states[1]
-    assert torch.equal(state["client/1/unshared"], stale.weights[head])
-    body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
-    assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
-
-
-@pytest.mark.parametrize("algorithm", ["apfl", "fedala", "own"])
+@pytest.mark.parametrize("algorithm", ["fedper", "apfl", "fedala", "own"])
 def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
     """Client 1 began with w_0 and is two steps late: the server moves by a share of its update. ``own``: FedAvg, whose
     clients also keep what they have trained."""
@@ -114,9 +99,14 @@ def test_async_step_keeps_own_models_as_trained(algorithm, paced, monkeypatch):
     played = Played(buffered(), algorithm, hidden=(5,))
     (request,), (stale,) = played.seen[2]
     state, before = played.states[2], played.states[1]
-    assert torch.equal(state["client/1/weights"], stale.kept["weights"] if algorithm == "apfl" else stale.weights)
+    head = played.federation.layout.mask("head")
+    shared = ~head if algorithm == "fedper" else torch.ones_like(head)
+    if algorithm == "fedper":
+        assert torch.equal(state["client/1/unshared"], stale.weights[head])
+    else:
+        assert torch.equal(state["client/1/weights"], stale.kept["weights"] if algorithm == "apfl" else stale.weights)
     moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
-    assert torch.allclose(state["weights"], moved, atol=1e-14)
+    assert torch.allclose(state["weights"][shared], moved[shared], atol=1e-14)
     assert not torch.allclose(moved, stale.weights)
 
 
@@ -126,9 +116,9 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
     played = Played(buffered(), "fedsoup", changes={"start": 0.0}, held=True, lr=5.0)
     assert played.column("participants") == [[0], [0], [1], [0]] and played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
     grown = 0
-    for place, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
-        ((request,), (soup,)), state = played.seen[place], played.states[place]
-        before = played.states[place - 1] if place else {"weights": played.federation.model.weights}
+    for index, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
+        ((request,), (soup,)), state = played.seen[index], played.states[index]
+        before = played.states[index - 1] if index else {"weights": played.federation.model.weights}
         sent = played.states[begun - 1]["weights"] if begun else played.federation.model.weights
         pool = before.get(f"client/{client}/pool", torch.zeros_like(sent))
         size = int(before.get(f"client/{client}/pool_size", 0))
@@ -142,14 +132,17 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
         if joined:
             assert torch.allclose(state[f"client/{client}/pool"], (size * pool + sent) / (size + 1), atol=1e-14)
         assert torch.equal(state[f"client/{client}/weights"], soup.weights)  # kept whole
-        tau = place - begun
+        tau = index - begun
         wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
         assert torch.allclose(state["weights"], wanted, atol=1e-14)
     assert grown  # a soup with the global model was chosen, too
+    later = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)  # from the third server step on
+    assert [request.program is not None for (request,), _ in later.seen] == [False, False, False, True]
+    assert "client/1/weights" in later.states[2] and "client/1/pool" not in later.states[2]
+    assert "client/0/pool" in later.states[3]
 
 
 def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkeypatch):
-    """Of the parts of a message, the update and the statistics; others arrive as they are."""
     arrived = []
 
     def message(config, state, federation, work):
@@ -171,15 +164,6 @@ def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkey
         torch.testing.assert_close(mean["own"], 3 * update, rtol=0, atol=1e-14)
 
 
-def test_soups_begin_with_a_version(paced):
-    """From the third server step on: the stale update of version 0 is none, those of versions 2 and 3 are."""
-    paced(1 / 10, 2.5 / 16, 10 / 20)
-    played = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)
-    assert [request.program is not None for (request,), _ in played.seen] == [False, False, False, True]
-    assert set(played.states[2]) >= {"client/1/weights"} and "client/1/pool" not in played.states[2]
-    assert "client/0/pool" in played.states[3]
-
-
 def test_async_server_waits_for_available_client(paced, monkeypatch):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     monkeypatch.setattr(devices, "available_clients", lambda fleet, federation, at: [at >= 7] * 5)
@@ -191,3 +175,115 @@ def test_async_fleet_refuses_unfillable_buffer():
     with refuses():
         Played(buffered(4), members=range(5))
     Played(buffered(3), members=range(5), rounds=1)
+
+
+#: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
+BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
+CONSENSUS = {"server_distillation": distill(ensemble="logits", optimizer="sgd", lr=0.5)}
+#: name -> (algorithm, settings, hidden layers)
+CASES = {
+    "scaffold": ("scaffold", {}, ()),
+    "fedgen": ("fedgen", {}, (5,)),
+    "feddistill": ("feddistill", {}, ()),
+    "fedmd": ("fedmd", CONSENSUS, ()),
+    "local": ("local", {}, ()),
+    "feddf": ("fedavg", CONSENSUS, ()),
+    "feddf of scaffold": ("scaffold", {**CONSENSUS, "aggregation": "uniform"}, ()),
+    "feddf of fedgen": ("fedgen", CONSENSUS, (5,)),
+    "feddf of ditto": ("ditto", CONSENSUS, ()),
+    "fedadam": ("fedavg", {"server": ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)}, (5,)),
+    "own statistics": ("fedavg", {"aggregation": "uniform", "batchnorm": "local"}, (5,)),
+    **{name: (name, {}, (5,)) for name in ("fedavg", "fedprox", "fedper", "fedrep", "ditto", "apfl", "fedala")},
+}
+
+
+@pytest.fixture
+def spread(paced):
+    paced(1 / 16, 2.6 / 24, 10 / 32, 3.3 / 40, 4.7 / 48)
+
+
+# of three of five some begin FedALA's mixing before others, which takes time
+@pytest.mark.parametrize(
+    ("case", "participants"), [(case, n) for case in CASES for n in (5, 3) if (case, n) != ("fedala", 3)]
+)
+def test_async_full_buffer_equals_rounds_at_equal_speeds(case, participants, paced):
+    paced(*(1 / size for size in SIZES))
+    algorithm, changes, hidden = CASES[case]
+    own = {"members": range(5), "hidden": hidden, "changes": changes, "clients_per_round": participants}
+    sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
+    assert played.column("participants") == sync.column("participants") and played.column("staleness") == [0.0] * 4
+    waited = Played(fleet_of(), algorithm, **own)
+    assert played.column("clock") == pytest.approx(waited.column("clock"), rel=1e-12)
+    assert all(torch.equal(played.state[name], tensor) for name, tensor in sync.state.items())
+    assert all(own.items() <= row.items() for own, row in zip(sync.rows, played.rows, strict=True))
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.0])
+def test_async_scaffold_corrects_by_starting_control(exponent, spread):
+    played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
+    versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
+    own = {client: torch.zeros(15, dtype=torch.float64) for client in range(3)}
+    for index, (client, version) in enumerate(BEGUN):
+        ((request,), _), state = played.seen[index], played.states[index]
+        assert (request.client, request.round) == (client, version)
+        weights = versions[version]
+        x, y = examples(played.world, request)
+        for _ in range(2):
+            weights = weights - 0.1 * (gradient(weights, x, y) + control[version] - own[client])
+        change = (versions[version] - weights) / (2 * 0.1) - control[version]
+        own[client] = own[client] + change
+        control.append(control[-1] + change / 3)
+        versions.append(versions[-1] + (1 + index - version) ** -exponent * (weights - versions[version]))
+        torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
+        torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
+
+
+def test_async_feddf_distills_from_buffered_clients(spread):
+    played = Played(buffered(2), members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
+    assert max(played.column("staleness")) > 1
+    versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
+    for index, (requests, trained) in enumerate(played.seen):
+        inferences, (training,) = played.after[index].inferences, played.after[index].distillation
+        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
+        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
+        told = [linear_logits(one.weights, x) for one in trained]
+        (actual,) = training.inputs.values()
+        torch.testing.assert_close(actual, torch.stack(told).mean(0), rtol=0, atol=1e-12)
+        stepped, sizes = versions[index], [len(request.rows) for request in requests]
+        for request, result, size in zip(requests, trained, sizes, strict=True):
+            assert torch.equal(request.start.weights, versions[request.round])  # distilled, too
+            discount = (1 + index - request.round) ** -0.5
+            stepped = stepped + size / sum(sizes) * discount * (result.weights - request.start.weights)
+        torch.testing.assert_close(training.start.weights, stepped, rtol=0, atol=1e-13)
+        assert not torch.equal(versions[index + 1], training.start.weights)
+        flying = {version for _, version in played.states[index]["fleet/in_flight"].tolist()}
+        for version in flying:
+            assert torch.equal(played.states[index][f"fleet/sent/{version}/weights"], versions[version])
+
+
+@pytest.mark.parametrize("algorithm", ["local", "fedmd"])
+def test_async_fleet_takes_no_time_to_send_own_models(algorithm, spread):
+    changes = CONSENSUS if algorithm == "fedmd" else {}
+    network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(buffered(network=network), algorithm, changes=changes)
+    assert played.column("clock") == pytest.approx([1.0, 2.0, 2.6, 3.0], rel=1e-12)
+    assert played.column("staleness") == [0, 0, 2, 1]
+    for (_, (result,)), state in zip(played.seen, played.states, strict=True):
+        kept_as_trained = torch.equal(state[f"client/{result.client}/weights"], result.weights)
+        assert kept_as_trained == (algorithm == "local")
+    plain = Played(buffered(network=network))
+    assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
+
+
+def test_version_entries_hold_all_but_what_clients_and_server_keep():
+    old, new = torch.zeros(1), torch.ones(1)
+    names = ("client/1/weights", "server/first", "fleet/clock", "fleet/sent/1/weights")
+    kept = version_entries({"weights": old, "shared/a": old, **dict.fromkeys(names, old)}, 2, 2)
+    assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
+    assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
+    now = {**kept, "weights": new, "shared/b": new, "fleet/sent/22/weights": new, **dict.fromkeys(names, new)}
+    actual = as_begun(now, 2, 4)
+    assert actual["weights"] is kept["fleet/sent/2/weights"] and actual["shared/a"] is kept["fleet/sent/2/shared/a"]
+    assert "shared/b" not in actual and all(actual[name] is new for name in names)
+    assert as_begun(now, 4, 4) is now and version_entries(now, 2, 4) == kept

@@ -1,26 +1,25 @@
-"""Clients with models of their own: Ditto and APFL against full-batch steps written out, and what all share."""
+"""Ditto, APFL and FedSoup against full-batch steps written out, and what all methods with models of clients share."""
+
+import dataclasses
 
 import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.plain import descend, examples, gradient, loss, play
-from tests.unit.methods.federated.worlds import holding_out, settings
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.plain import descend, examples, gradient, linear_logits, loss, play
+from tests.unit.methods.federated.worlds import holding_out, normed_world, settings
 
-APFL, FEDAVG = METHODS["apfl"], METHODS["fedavg"]
-
-
-def apfl(alpha=0.4, adaptive=False, **changes):
-    return settings("apfl", alpha=alpha, adaptive=adaptive, **changes)
+APFL, DITTO, FEDAVG, FEDSOUP = (METHODS[name] for name in ("apfl", "ditto", "fedavg", "fedsoup"))
 
 
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
 def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=lr)
-    config = apfl(adaptive=adaptive, aggregation="uniform")
+    config = settings("apfl", alpha=0.4, adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, config, APFL, 3)
     w = world.federation.model.weights
-    own, alphas = {client: w for client in range(5)}, dict.fromkeys(range(5), 0.4)
+    own, alphas = dict.fromkeys(range(5), w), dict.fromkeys(range(5), 0.4)
     for requests, trained, row in seen:
         sent, mixed_losses = [], []
         for request, result in zip(requests, trained, strict=True):
@@ -44,8 +43,8 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client, v in own.items():
         expected = alphas[client] * v + (1 - alphas[client]) * w
-        found = APFL.deployed(config, state, world.federation, client).weights
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        actual = APFL.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
         assert float(state[f"client/{client}/alpha"]) == pytest.approx(alphas[client], abs=1e-12)
     assert (len(set(alphas.values())) > 1) == adaptive
     if lr == 4.0:
@@ -55,7 +54,7 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
 def test_apfl_own_optimizers_keep_their_own_momentum(world):
     """With momentum and decay alpha 1 is still what a client alone does."""
     heavy = world.with_training(clients_per_round=5, momentum=0.9, weight_decay=0.05)
-    _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)
+    _, ((_, trained, _),) = play(heavy, settings("apfl", alpha=1.0, adaptive=False), APFL, 1)
     _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
     for result, plain in zip(trained, plainly, strict=True):
         assert torch.equal(result.weights, plain.weights) and torch.equal(result.kept["weights"], plain.weights)
@@ -81,9 +80,6 @@ def test_global_model_equals_fedavg_and_serves_untrained_clients(world, algorith
         own = method.deployed(config, state, world.federation, client).weights
         assert torch.equal(own, state["weights"]) is (client in absent)
         assert algorithm not in ("fedala", "fedsoup") or all(request.program is None for request in requests)
-
-
-DITTO = METHODS["ditto"]
 
 
 def ditto(lam=0.7, epochs=None, lr=None, **changes):
@@ -113,22 +109,83 @@ def test_ditto_pulls_own_models_towards_sent_model(whole):
         w = sum(sent) / 5
     torch.testing.assert_close(state["weights"], w, rtol=1e-11, atol=1e-13)
     for client, vector in own.items():
-        found = DITTO.deployed(config, state, whole.federation, client).weights
-        torch.testing.assert_close(found, vector, rtol=1e-11, atol=1e-13)
-        assert (found - w).norm() > 1e-3
+        actual = DITTO.deployed(config, state, whole.federation, client).weights
+        torch.testing.assert_close(actual, vector, rtol=1e-11, atol=1e-13)
+        assert (actual - w).norm() > 1e-3
 
 
-def test_ditto_trains_both_models_on_same_batches(world):
+def test_ditto_trains_both_models_on_same_batches_and_chilled(world):
     """Without a pull, a client's first own model is its part of the global one."""
-    _, ((_, trained, _),) = play(world, ditto(lam=0.0), DITTO, 1)
-    for sent, own in zip(trained[:3], trained[3:], strict=True):
-        assert sent.client == own.client and torch.equal(sent.weights, own.weights)
-
-
-def test_chilled_own_models_train_cold_too(world):
-    requests = DITTO.plan(ditto(temperature=0.5), DITTO.init(ditto(), world.federation), world.federation, 0)
+    _, ((requests, trained, _),) = play(world, ditto(lam=0.0, temperature=0.5), DITTO, 1)
     assert [request.objective.settings["temperature"] for request in requests] == [0.5] * 6
-    slow = DITTO.plan(
-        ditto(lr=0.03, temperature=0.5, lr_control=True), DITTO.init(ditto(), world.federation), world.federation, 0
+    for sent, kept in zip(trained[:3], trained[3:], strict=True):
+        assert sent.client == kept.client and torch.equal(sent.weights, kept.weights)
+    slow = ditto(lr=0.03, temperature=0.5, lr_control=True)
+    requests = DITTO.plan(slow, DITTO.init(slow, world.federation), world.federation, 0)
+    assert [request.recipe.lr for request in requests] == [0.2] * 3 + [pytest.approx(0.06)] * 3
+
+
+ROUNDS = 8
+
+
+def right(vector, world, rows):
+    data = world.engine.data
+    logits = linear_logits(vector, data.pixels[rows].flatten(1))
+    return int((logits.argmax(1) == data.labels[rows]).sum())
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_clients_choose_between_two_soups(linear, start):
+    world = holding_out(linear).with_training(
+        rounds=ROUNDS, local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow", lr=10.0
     )
-    assert [request.recipe.lr for request in slow] == [0.2] * 3 + [pytest.approx(0.06)] * 3
+    config = settings("fedsoup", start=start, aggregation="uniform")
+    state, seen = play(world, config, FEDSOUP, ROUNDS)
+    w, own, pools = world.federation.model.weights, {}, {}
+    grown = kept = 0
+    for round, (requests, _, row) in enumerate(seen):
+        for request in requests:
+            client, theta = request.client, descend(w, *examples(world, request), 10.0, 1)
+            if round >= start * ROUNDS:
+                pool = pools.setdefault(client, [])
+                soup = torch.stack([theta, *pool]).mean(0)
+                larger = torch.stack([theta, *pool, w]).mean(0)
+                valid = world.federation.clients[client].valid
+                if right(larger, world, valid) > right(soup, world, valid):
+                    pool.append(w)
+                    soup, grown = larger, grown + 1
+                else:
+                    kept += 1
+                theta = soup
+            own[client] = theta
+        assert row.get("pool_size") == (sum(map(len, pools.values())) / 5 if pools else None)
+        w = torch.stack([own[client] for client in range(5)]).mean(0)
+    assert grown > 2 and kept > 5 and max(map(len, pools.values())) > (start == 0)
+    torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
+    for client in range(5):
+        actual = FEDSOUP.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(actual, own[client], rtol=1e-9, atol=1e-11)
+        assert int(state[f"client/{client}/pool_size"]) == len(pools[client])
+        if pools[client]:
+            mean = torch.stack(pools[client]).mean(0)
+            torch.testing.assert_close(state[f"client/{client}/pool"], mean, rtol=1e-9, atol=1e-11)
+
+
+def test_fedsoup_counts_two_held_out_predictions_and_keeps_statistics_of_training(linear):
+    world = holding_out(normed_world(linear)).with_training(rounds=1, clients_per_round=5, small_clients="allow")
+    _, seen = play(world, settings("fedsoup"), FEDSOUP, 1)
+    for request in seen[0][0]:
+        held, rows = len(world.federation.clients[request.client].valid), len(request.rows)
+        assert request.program.further == pytest.approx(2 * held / (3 * rows))
+    bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
+    for result, plain in zip(seen[0][1], world.engine.train(bare), strict=True):
+        assert torch.equal(result.buffers, plain.buffers)
+
+
+def test_fedsoup_init_refuses_client_without_held_out_examples(linear):
+    with refuses():
+        FEDSOUP.init(settings("fedsoup"), linear.federation)
+    world = holding_out(linear)
+    world.federation.clients[3].examples["valid"] = world.federation.clients[3].valid[:0]
+    with refuses():
+        FEDSOUP.init(settings("fedsoup"), world.federation)

@@ -1,6 +1,7 @@
 """FedPer and FedRep: whose head is whose, and what trains when."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -14,48 +15,29 @@ from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import World, method_of, normed_world, rounds_of, settings
 
 
-def play(world, config, rounds):
-    """The state after ``rounds``, and (state before, requests, trained) of each."""
-    found = rounds_of(world, config, rounds)
-    return found[-1].after, [(one.before, one.requests, one.trained) for one in found]
-
-
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_clients_begin_with_averaged_head_on_request(deep, algorithm):
     config, federation = settings(algorithm, aggregation="uniform", first_head="averaged"), deep.federation
-    state, seen = play(deep, config, 3)
-    head = federation.layout.mask("head")
-    newest = {}
-    for _, _, trained in seen:
-        newest |= {result.client: result.weights[head] for result in trained}
+    rounds = rounds_of(deep, config, 3)
+    state, head, newest = rounds[-1].after, federation.layout.mask("head"), {}
+    for one in rounds:
+        newest |= {result.client: result.weights[head] for result in one.trained}
     assert set(newest) == {int(key.split("/")[1]) for key in state if key.endswith("/unshared")}
     for client in range(len(federation)):
         model = METHODS[algorithm].deployed(config, state, federation, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
         assert torch.equal(model[head], newest.get(client, state["weights"][head]))
-    mean = sum(result.weights for result in seen[-1][2]) / 3
+    mean = sum(result.weights for result in rounds[-1].trained) / 3
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
-
-
-def test_fedrep_needs_an_epoch_for_the_body(deep):
-    with refuses():
-        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.federation)
-
-
-@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_refuse_model_without_body(linear, algorithm):
-    with refuses():
-        METHODS[algorithm].init(settings(algorithm), linear.federation)
 
 
 def test_fedper_last_round_trains_all_heads_alone(deep):
     config, federation = settings("fedper", final_head_epochs=2), deep.federation
-    state, seen = play(deep, config, 5)
-    before, requests, trained = seen[4]
-    head = federation.layout.mask("head")
-    assert [r.client for r in requests] == [0, 1, 2, 3, 4]
-    assert torch.equal(state["weights"], before["weights"])
-    for request, result in zip(requests, trained, strict=True):
+    last, head = rounds_of(deep, config, 5)[-1], federation.layout.mask("head")
+    state = last.after
+    assert [request.client for request in last.requests] == [0, 1, 2, 3, 4]
+    assert torch.equal(state["weights"], last.before["weights"])
+    for request, result in zip(last.requests, last.trained, strict=True):
         assert torch.equal(result.weights[~head], request.start.weights[~head])
         assert not torch.equal(result.weights[head], request.start.weights[head])
         assert torch.equal(state[f"client/{result.client}/unshared"], result.weights[head])
@@ -78,13 +60,10 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
             model = METHODS[algorithm].deployed(config, one.after, federation, result.client).weights
             assert torch.equal(model[head], result.weights[head])
             assert torch.equal(model[~head], one.after["weights"][~head])
-
-
-def test_fedper_last_head_round_skips_distillation(deep):
-    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    config = settings("fedper", server_distillation=distill(ensemble="logits"), final_head_epochs=1)
-    (one,) = rounds_of(World(federation, deep.engine), config, first=4)
-    assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
+    if algorithm == "fedper":  # the last round is of heads alone
+        config = dataclasses.replace(config, final_head_epochs=1)
+        (one,) = rounds_of(World(federation, deep.engine), config, first=4)
+        assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
@@ -94,7 +73,7 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     world = deep.with_training(batch_size=24, drop_last=False, local_epochs=3)
     epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
     config, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
-    state, _ = play(world, config, 3)
+    state = rounds_of(world, config, 3)[-1].after
     pixels, labels = world.engine.data.pixels, world.engine.data.labels
     models = [copy.deepcopy(world.engine.model) for _ in federation.clients]
     for model in models:
@@ -116,8 +95,8 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
             for name, mean in bodies.items():
                 model.get_parameter(name).data = mean.clone()
     for client, model in enumerate(models):
-        found = METHODS[algorithm].deployed(config, state, federation, client).weights
-        torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
+        actual = METHODS[algorithm].deployed(config, state, federation, client).weights
+        torch.testing.assert_close(actual, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
 
 
 def test_fedbn_keeps_normalization_with_clients(linear):
@@ -142,10 +121,13 @@ def test_fedbn_keeps_normalization_with_clients(linear):
         assert torch.equal(model.weights[~normed], one.after["weights"][~normed])
 
 
-@pytest.mark.parametrize("patterns", [["hed"], ["!body.9"], ["head", "!head"], ["!*"]])
-def test_shared_refuses_patterns_that_match_nothing_or_leave_nothing(deep, patterns):
-    with refuses():
-        rounds_of(deep, settings(shared=patterns))
+def test_personal_methods_refuse_unsuitable_models_and_patterns(deep, linear):
+    for world, config in (
+        (deep, settings("fedrep", head_epochs=2)), (linear, settings("fedper")), (linear, settings("fedrep")),
+        *((deep, settings(shared=patterns)) for patterns in (["hed"], ["!body.9"], ["head", "!head"], ["!*"])),
+    ):  # fmt: skip
+        with refuses():
+            rounds_of(world, config)
 
 
 def test_shared_takes_patterns_by_name(deep):

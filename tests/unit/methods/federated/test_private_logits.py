@@ -15,6 +15,7 @@ from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
+from tests.unit.methods.federated.plain import linear_logits
 from tests.unit.methods.federated.worlds import CLASSES, Unaccounted, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
@@ -22,7 +23,6 @@ FD = settings("feddistill", aggregation="uniform")
 
 
 def mechanism(**changes):
-    """Four of five clients are expected."""
     return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
 
@@ -64,8 +64,6 @@ def mean_logits(spec, round, rows, logits):
 
 
 class Answering:
-    """An engine whose models give these logits."""
-
     def __init__(self, logits):
         self.own = logits
 
@@ -85,8 +83,7 @@ def label_means(spec, federation, round, requests, trained, logits):
 
 def answers(engine, weights, rows):
     """Logits of the linear model, typed out, less the mean of each example."""
-    inputs = engine.data.pixels[rows].flatten(1)
-    logits = inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+    logits = linear_logits(weights, engine.data.pixels[rows].flatten(1))
     return logits - logits.mean(1, keepdim=True)
 
 
@@ -102,7 +99,6 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
 
 @pytest.mark.parametrize(("algorithm", "learners"), [("fedavg", 1), ("fedmd", 5)])
 def test_private_distillation_teaches_clipped_mean_alone(algorithm, learners):
-    """Of FedDF the server learns it; of FedMD every client."""
     federation, engine = federated()
     spec = distill(ensemble="logits")
     _, after, row, trained, seen = one_round(algorithm, federation, engine, mechanism(), server_distillation=spec)
@@ -122,14 +118,14 @@ def test_private_distillation_teaches_clipped_mean_alone(algorithm, learners):
 
 def test_private_feddf_without_clipping_and_noise_equals_feddf():
     """Where the clients expected are those who came, and examples are drawn with repetitions."""
-    found = []
+    actual = []
     for privacy in (None, mechanism(clip_norm=None, clip_logits=0.01)):
         federation, engine = federated(chosen=(0, 1, 2, 4))
         spec = distill(ensemble="logits", steps=9, optimizer="sgd", lr=0.5)
         _, after, row, _, _ = one_round("fedavg", federation, engine, privacy, server_distillation=spec)
         assert ("logits_clipped" in row) == (privacy is not None)
-        found.append(after["weights"])
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+        actual.append(after["weights"])
+    torch.testing.assert_close(*actual, rtol=0, atol=1e-12)
 
 
 def test_private_mean_logits_noise_matches_bound():
@@ -141,7 +137,7 @@ def test_private_mean_logits_noise_matches_bound():
     assert torch.equal(mean_logits(spec, 7, 9, []), seen[7])
 
 
-def test_private_feddf_distills_a_round_without_participants():
+def test_private_distillation_of_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
     spec, (federation, engine) = mechanism(noise_multiplier=1.0), federated(chosen=())
     folded, after, row, trained, (request,) = one_round(
@@ -150,29 +146,14 @@ def test_private_feddf_distills_a_round_without_participants():
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
     assert torch.equal(request.inputs[ENSEMBLE], mean_logits(spec, 0, len(TRANSFER), []))
-
-
-def test_private_feddf_skips_logits_without_distillation():
-    federation, engine = federated(chosen=())
-    folded, after, row, _, seen = one_round(
-        "fedavg", federation, engine, mechanism(noise_multiplier=1.0),
-        server_distillation=distill(ensemble="logits", after=1),
-    )  # fmt: skip
-    assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
-
-
-def test_fedmd_without_participants_changes_nothing():
-    federation, engine = federated(chosen=())
-    spec = distill(ensemble="logits")
-    _, after, row, _, seen = one_round(
-        "fedmd", federation, engine, mechanism(noise_multiplier=1.0), server_distillation=spec
-    )
-    assert after == {} and seen == [] and row == {"update_norms": [], "bytes_up": 0, "bytes_down": 0}
+    distilled = distill(ensemble="logits")  # of FedMD nobody learns
+    _, after, row, _, asked = one_round("fedmd", federation, engine, spec, server_distillation=distilled)
+    assert after == {} and asked == [] and row == {"update_norms": [], "bytes_up": 0, "bytes_down": 0}
 
 
 def label_messages(federation, engine, trained, bound):
     """Each client's message [C, C + 1], typed out: mean logits of its labels, and B for each that it has."""
-    found = []
+    actual = []
     for result in trained:
         rows = federation.clients[result.client].train
         message = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64)
@@ -181,8 +162,8 @@ def label_messages(federation, engine, trained, bound):
             if len(own):
                 message[label, :CLASSES] = answers(engine, result.weights, own).mean(0)
                 message[label, CLASSES] = bound
-        found.append(message)
-    return found
+        actual.append(message)
+    return actual
 
 
 @pytest.mark.parametrize("bound", [0.05, BOUND])
@@ -223,24 +204,18 @@ def test_private_label_means_marks_absent_labels_unknown():
     centered = 1e-3 * (logits - logits.mean(1, keepdim=True))
     torch.testing.assert_close(shared["label_logits/all"][1], centered[:3].mean(0), rtol=1e-12, atol=1e-16)
     assert shared["label_logits/all"][2].abs().max() == 0
+    for request in METHODS["feddistill"].plan(FD, shared, federated()[0], 1):
+        assert torch.equal(request.inputs["known"], engine.data.labels[request.rows] != 2)
 
 
 def test_fd_noise_is_of_the_bound():
     """Over 300 rounds without participants: counts are z sqrt(2 C) times a normal; half of them are unknown."""
     spec, (federation, _) = mechanism(noise_multiplier=3.0), federated()
-    found = [label_means(spec, federation, round, [], [], [])["label_counts/all"] for round in range(300)]
-    counts, deviation = torch.stack(found).flatten(), 3.0 * math.sqrt(2 * CLASSES)
+    actual = [label_means(spec, federation, round, [], [], [])["label_counts/all"] for round in range(300)]
+    counts, deviation = torch.stack(actual).flatten(), 3.0 * math.sqrt(2 * CLASSES)
     share = float((counts > 0).double().mean())
     above = 0.5 * math.erfc(0.5 / deviation / math.sqrt(2))
     assert abs(share - above) < 4 * math.sqrt(0.25 / len(counts))
     large = float((counts > deviation).double().mean())
     assert abs(large - 0.5 * math.erfc(1 / math.sqrt(2))) < 4 * math.sqrt(0.14 / len(counts))
     assert float(counts[counts > 0].min()) >= 1
-
-
-def test_fd_plan_withholds_unknown_labels():
-    federation, engine = federated()
-    counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
-    state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}
-    for request in METHODS["feddistill"].plan(settings("feddistill"), state, federation, 1):
-        assert torch.equal(request.inputs["known"], engine.data.labels[request.rows] != 1)

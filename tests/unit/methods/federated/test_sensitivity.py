@@ -26,7 +26,7 @@ SENDING = sorted(FEDERATED_ALGORITHMS.keys() - {"local"})
 DISTILLING = ("fedmd", "distilled fedavg")
 
 
-def sending(world: World, algorithm: str, z: float):
+def sending(world, algorithm, z):
     """(Settings, a world of five clients of which four were expected, its private method, what its server reads)."""
     changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
     changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
@@ -59,16 +59,15 @@ def limit(phase, mean):
     return C if phase == 1 else B * math.sqrt(rows)
 
 
-def with_other(federation, requests, trained, client: int, factor: float):
+def with_other(federation, requests, trained, client, factor):
     """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
     labels = federation.train_labels.clone()
     labels[federation.clients[client].train] = 1
-    other = [
-        dataclasses.replace(one, weights=factor * one.weights.flip(0), steps=one.steps + 5)
-        if one.client == client
-        else one
-        for one in trained
-    ]
+    other = list(trained)
+    for index, result in enumerate(trained):
+        if result.client == client:
+            changed = factor * result.weights.flip(0)
+            other[index] = dataclasses.replace(result, weights=changed, steps=result.steps + 5)
     return dataclasses.replace(federation, train_labels=labels), requests, other
 
 
@@ -93,8 +92,8 @@ def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor, tables
 
     whole = served(federation, requests, trained)
     other = served(*with_other(federation, requests, trained, client, factor))
-    rest = [place for place, one in enumerate(requests) if one.client != client]
-    without = served(federation, [requests[place] for place in rest], [trained[place] for place in rest])
+    rest = [index for index, one in enumerate(requests) if one.client != client]
+    without = served(federation, [requests[index] for index in rest], [trained[index] for index in rest])
     assert len(whole) == (2 if algorithm == "distilled fedavg" else 1)
     for (phase, mean), (_, replaced), (_, less) in zip(whole, other, without, strict=True):
         bound = limit(phase, mean)

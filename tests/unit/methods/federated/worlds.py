@@ -213,7 +213,7 @@ def private(config: FederatedSettings, federation: Federation, privacy: UserPriv
 def rounds_of(world: World, config: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
     """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``config``, if None."""
     method, federation, engine = method_of(config, method), world.federation, world.engine
-    state, found = method.init(config, federation) if state is None else state, []
+    state, actual = method.init(config, federation) if state is None else state, []
     for round in range(first, first + count):
         requests = method.plan(config, state, federation, round)
         trained = engine.train(requests) if requests else []
@@ -221,9 +221,9 @@ def rounds_of(world: World, config: FederatedSettings, count=1, method=None, sta
         after, said, asked = folded, {}, FurtherWork()
         if method.exchange is not None:
             after, said, asked = method.exchange(config, folded, federation, round, requests, trained, engine)
-        found.append(Round(state, requests, trained, folded, after, row, said, asked))
+        actual.append(Round(state, requests, trained, folded, after, row, said, asked))
         state = after
-    return found
+    return actual
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def failing(monkeypatch):
     """Client -> the share of its work after which it fails, in every round."""
 
     def fail(shares):
-        found = [shares.get(client) for client in range(5)]
-        monkeypatch.setattr(devices, "failures", lambda fleet, federation, round: found)
+        actual = [shares.get(client) for client in range(5)]
+        monkeypatch.setattr(devices, "failures", lambda fleet, federation, round: actual)
 
     return fail

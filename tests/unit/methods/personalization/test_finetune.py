@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings.methods.personalization import FinetuneSettings, SoupSettings
-from knot_runner.engine.federated import flat, local
+from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalization import finetune, soup
 from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe
 from knot_runner.methods.personalization.curve import area, id_at_matched_ood, trade_offs
-from knot_runner.models.network import build_network
 from tests.changed_settings import built
-from tests.unit.engine.federated.cases import MODELS
 from tests.unit.methods.federated.worlds import make_world, settings
 
 
@@ -26,7 +24,7 @@ def world():
     return make_world([])
 
 
-def federation_of(world, **changes) -> PersonalFederation:
+def federation_of(world, **changes):
     """Its clients after the rounds, client 2 with a model of its own."""
     start = world.federation.model
     own = ClientModel(start.weights + 0.25, start.buffers)
@@ -34,23 +32,21 @@ def federation_of(world, **changes) -> PersonalFederation:
 
 
 def run(world, config, federation):
-    """All rounds; the models that are measured, by (point, client)."""
-    state, round, found = finetune.init(config, federation), 0, {}
+    state, round, actual = finetune.init(config, federation), 0, {}
     kind = soup.soup_models if isinstance(config, SoupSettings) else finetune.finetune_models
     while requests := finetune.plan(config, state, federation, round):
         state, _ = finetune.fold(config, state, federation, round, requests, world.engine.train(requests))
         shown = finetune.under_way(config, federation, round)
         assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
         for point, models in kind(config, federation, state, round):
-            assert not {(point, client) for client in models} & found.keys()
-            found |= {(point, client): model.weights.clone() for client, model in models.items()}
+            assert not {(point, client) for client in models} & actual.keys()
+            actual |= {(point, client): model.weights.clone() for client, model in models.items()}
         round += 1
     assert round == finetune.finetune_rounds(config, federation)
-    return found
+    return actual
 
 
 def plain(world, federation, config, client, temperature):
-    """Weights after every save: softmax regression by hand, the pull towards theta_0 added to the gradient."""
     weight, bias = federation.layout.parameters
     origin = federation.start(client).weights.double()
     theta, rows, saved = origin.clone(), federation.clients[client].train, []
@@ -82,44 +78,32 @@ def tuned_by(**changes):
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
     config = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
-    found = run(world, config, federation)
+    actual = run(world, config, federation)
     assert finetune.finetune_request(config, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
-    assert len(found) == 4 * 5
+    assert len(actual) == 4 * 5
     for client in range(5):
-        torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
+        torch.testing.assert_close(actual[0, client], federation.start(client).weights, rtol=0, atol=0)
         for step, theta in enumerate(plain(world, federation, config, client, temperature)):
-            torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
-def test_finetune_request_scales_rate_for_lr_control(world):
-    federation = federation_of(world, temperature=0.5, lr_control=True)
-    config = tuned_by(lr=0.1, epochs=1, checkpoints=1)
-    request = finetune.finetune_request(config, federation, {}, 1, 0)
-    assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
-
-
-def test_finetune_request_without_prox_has_no_control(world):
-    federation = federation_of(world)
-    theta = federation.start(0).weights + 1.0
-    state = {"theta/0/weights": theta, "theta/0/buffers": theta[:0]}
-    request = finetune.finetune_request(tuned_by(prox=0.0), federation, state, 0, 1)
-    assert request.control is None and request.recipe.proximal == 0
-
-
-def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
+def test_finetune_request_takes_temperatures_alone_from_rounds(world):
     other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
     federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
     recipe = finetune.finetune_request(tuned_by(), federation, {}, 0, 0).recipe
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
     assert personal_recipe(tuned_by(), federation, 0, 1).proximal == 0.0
+    federation = federation_of(world, temperature=0.5, lr_control=True)
+    request = finetune.finetune_request(tuned_by(lr=0.1), federation, {}, 1, 0)
+    assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
 def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
     federation = federation_of(world)
     slow = tuned_by(lr=0.2, epochs=2, checkpoints=2, slower=4)
-    found = run(world, slow, federation)
+    actual = run(world, slow, federation)
     as_long = run(world, tuned_by(lr=0.05, epochs=8, checkpoints=2), federation)
-    assert all(torch.equal(found[key], as_long[key]) for key in as_long)
+    assert all(torch.equal(actual[key], as_long[key]) for key in as_long)
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
@@ -140,44 +124,26 @@ def test_soup_lies_between_and_has_both_ends(world, at):
     soup_of = {"alphas": [0.0, 0.3, 1.0], "at": at, "extrapolate": False, "lr": 0.2, "epochs": 4, "checkpoints": 2}
     config = built(SoupSettings, FINETUNE, kind="soup", **soup_of)
     tuned = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2), federation)
-    found, points = run(world, config, federation), soup.soup_points(config)
+    actual, points = run(world, config, federation), soup.soup_points(config)
     steps = [1, 2] if at == "all" else [2]
     assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]
-    assert len(found) == len(points) * 5
-    for (point, client), theta in found.items():
+    assert len(actual) == len(points) * 5
+    for (point, client), theta in actual.items():
         start, end = federation.start(client).weights, tuned[points[point].step, client]
         torch.testing.assert_close(theta, start + points[point].alpha * (end - start), rtol=0, atol=1e-12)
         if points[point].alpha in (0.0, 1.0):
             assert torch.equal(theta, end if points[point].alpha else start)
 
 
-def test_mixing_flat_models_is_mixing_their_parameters():
-    network = MODELS["resnet_batch"]
-    modules, models = [], []
-    for seed in (1, 2):
-        weights, buffers = (vector.double() for vector in flat.initial(network, seed))
-        module = build_network(network).double()
-        flat.load_flat(module, flat.layout_of(network), weights, buffers + seed)
-        modules.append(module.state_dict()), models.append(ClientModel(weights, buffers + seed))
-    mixed = build_network(network).double()
-    found = soup.interpolated(*models, 0.3)
-    flat.load_flat(mixed, flat.layout_of(network), found.weights, found.buffers)
-    for name, value in mixed.state_dict().items():
-        if value.is_floating_point():
-            wanted = 0.7 * modules[0][name].numpy() + 0.3 * modules[1][name].numpy()
-            assert float(abs(value.numpy() - wanted).max()) < 1e-12, name
+def test_soup_mixes_weights_and_running_statistics():
+    first, last = (ClientModel(torch.rand(7), torch.rand(3)) for _ in range(2))
+    mixed = soup.interpolated(first, last, 0.3)
+    torch.testing.assert_close(mixed.weights, 0.7 * first.weights + 0.3 * last.weights)
+    torch.testing.assert_close(mixed.buffers, 0.7 * first.buffers + 0.3 * last.buffers)
 
 
 shares = st.integers(0, 20).map(lambda value: value / 20)
 curves = st.lists(st.tuples(shares, shares), max_size=6)
-
-
-def test_area_by_hand():
-    """Two steps over the corner (.1, .5); the point (.3, .55) lies below the envelope, (.05, .9) left of the corner."""
-    points = [(0.8, 0.6), (0.4, 0.7), (0.3, 0.55), (0.05, 0.9)]
-    assert area(points, (0.1, 0.5)) == pytest.approx(0.7 * 0.1 + 0.3 * 0.1)
-    assert area([(0.4, 0.5), (0.1, 0.9)], (0.1, 0.5)) == 0
-    assert area([], (0.1, 0.5)) == 0
 
 
 @given(curves, shares, shares)
