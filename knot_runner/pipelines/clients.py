@@ -127,9 +127,8 @@ def make_setup(context: RunContext) -> Setup:
         from knot_runner.data.images.held_out import unseen_clients
 
         unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
-        partition.notes.append(
-            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
-        )
+        names = partition.names
+        partition.notes.append(f"partition.unseen: {len(unseen)} of {len(names)} clients take part in no round")
     federation = Federation(
         clients=tuple(_clients(partition, architectures)),
         labels=labels,

@@ -152,14 +152,6 @@ def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
     from knot_runner.engine.tracker import TrackedRun, Tracker
 
     config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str))
-    run = TrackedRun(
-        settings.tracker,
-        config,
-        context.folder,
-        context.run_id,
-        settings.task.name,
-        settings.method.name,
-        settings.seed,
-        context.family,
-    )
+    names = settings.task.name, settings.method.name
+    run = TrackedRun(settings.tracker, config, context.folder, context.run_id, *names, settings.seed, context.family)
     return Tracker(run, context.note)

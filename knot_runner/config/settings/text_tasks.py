@@ -56,11 +56,8 @@ class Labels:
             self.coordinates = [[0.0] * len(self.names) for _ in self.names]
             for number, point in enumerate(self.coordinates):
                 point[number] = 1.0
-        require(
-            len(self.coordinates) == len(self.names),
-            "coordinates",
-            f"{len(self.coordinates)} coordinates for {len(self.names)} labels. Give one for each label",
-        )
+        points, labels = len(self.coordinates), len(self.names)
+        require(points == labels, "coordinates", f"{points} coordinates for {labels} labels. Give one for each label")
         sizes = sorted({len(point) for point in self.coordinates})
         require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"different dimensions: {sizes}")
         pair = equal_points(self.names, self.coordinates)
