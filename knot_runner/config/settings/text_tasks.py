@@ -119,9 +119,8 @@ class LocalSource:
     def __post_init__(self) -> None:
         fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
         require(fits, "delimiter", f"expected one character such as , ; | or a tab, got {self.delimiter!r}")
-        require(
-            self.format == "csv" or self.delimiter == ",", "delimiter", "only format=csv has a delimiter. Remove it"
-        )
+        fits = self.format == "csv" or self.delimiter == ","
+        require(fits, "delimiter", "only format=csv has a delimiter. Remove it")
 
 
 @dataclass

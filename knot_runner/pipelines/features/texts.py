@@ -69,9 +69,8 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     center = points.mean(0)
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
-        raise UserError(
-            f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined", "features"
-        )
+        problem = f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined"
+        raise UserError(problem, "features")
     return TextSpace(features, center, scale)
 
 
