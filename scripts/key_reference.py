@@ -20,8 +20,8 @@ from key_values import (
     CONF,
     NOT_KEYS,
     ROOTS,
-    field_types,
     field_values,
+    hints_of,
     is_group,
     note_of,
     sentence,
@@ -122,7 +122,7 @@ def entries(found: dict[type, list[str]]) -> list[Entry]:
     values, made = usual_values(found), {}
     for cls, places in found.items():
         for field in own_fields(cls, found):
-            place, hint = f"{places[0]}.{field.name}".lstrip("."), field_types(cls)[field.name]
+            place, hint = f"{places[0]}.{field.name}".lstrip("."), hints_of(cls)[field.name]
             note = note_of(cls, field.name)
             if not note or place in NOT_KEYS or is_group(place) or has_section(place, hint):
                 continue

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from key_values import (
     NOT_KEYS,
     ROOTS,
-    field_types,
     field_values,
+    hints_of,
     is_group,
     note_of,
     sentence,
@@ -76,12 +76,12 @@ def object_of(cls: type, found: dict[type, list[str]], values: dict[tuple[type, 
     properties: dict[str, Any] = dict(HYDRA_KEYS)
     for field in dataclasses.fields(cls):
         name = field.name
-        bases = [base for base in cls.__mro__[1:] if base in found and name in field_types(base)]
+        bases = [base for base in cls.__mro__[1:] if base in found and name in hints_of(base)]
         if cls is Settings and name in NOT_KEYS:
             continue
         if cls is Settings and is_group(name):
             properties[name] = {"$ref": f"#/definitions/{name}"}
-        elif bases and field_types(bases[0])[name] == field_types(cls)[name] and name != "algorithm":
+        elif bases and hints_of(bases[0])[name] == hints_of(cls)[name] and name != "algorithm":
             properties[name] = inherited(bases[0], name)
         else:
             properties[name] = property_of(cls, field, found[cls][0])
@@ -97,7 +97,7 @@ def object_of(cls: type, found: dict[type, list[str]], values: dict[tuple[type, 
 def property_of(cls: type, field: dataclasses.Field, place: str) -> dict[str, Any]:
     """Return the schema of one key."""
     note = note_of(cls, field.name)
-    hint = field_types(cls)[field.name]
+    hint = hints_of(cls)[field.name]
     tag = tag_of(cls, place)
     made: dict[str, Any] = {"description": note} if note else {}
     if tag and tag[0] == field.name:
@@ -119,7 +119,7 @@ def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
     elif origin is Annotated and isinstance(arguments[1], ByName):  # a plug-in may add others
         yield {"type": "object", "properties": {name: reference(cls) for name, cls in arguments[1].classes.items()}}
     elif origin is Annotated:
-        yield from options_of(arguments[0], arguments[1:])
+        yield from options_of(getattr(arguments[1], "type", arguments[0]), arguments[1:])
     elif origin in (typing.Union, types.UnionType):
         for option in arguments:
             yield from options_of(option, rules)

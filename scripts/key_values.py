@@ -36,7 +36,7 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.strict import field_types
+from knot_runner.config.strict import hints_of
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -99,7 +99,7 @@ def field_notes(cls: type) -> dict[str, str]:
 def note_of(cls: type, name: str) -> str:
     """Return the comment of a field; "" for names and tags. Raises :class:`Undocumented`."""
     notes = field_notes(cls)
-    if name in notes or name == "name" or is_kind(field_types(cls)[name]) or (cls is Settings and is_group(name)):
+    if name in notes or name == "name" or is_kind(hints_of(cls)[name]) or (cls is Settings and is_group(name)):
         return notes.get(name, "")
     raise Undocumented(f"{cls.__module__}.{cls.__name__}.{name}")
 
@@ -117,7 +117,7 @@ def tables() -> dict[type, list[str]]:
         places = found.setdefault(cls, [])
         if place not in places:
             places.append(place)
-        for name, hint in field_types(cls).items():
+        for name, hint in hints_of(cls).items():
             own = f"{place}.{name}".lstrip(".")
             if not is_group(own) and own not in NOT_KEYS:
                 for rest, inner in settings_in(hint):
@@ -135,7 +135,7 @@ def settings_in(hint: Any) -> Iterator[tuple[str, type]]:
     if dataclasses.is_dataclass(hint):
         yield "", hint
     elif origin is Annotated:
-        yield from settings_in(arguments[0])
+        yield from settings_in(getattr(arguments[1], "type", arguments[0]))
     elif origin is list:
         yield from ((f"[]{rest}", cls) for rest, cls in settings_in(arguments[0]))
     elif origin is dict:
@@ -179,7 +179,7 @@ def usual_values(places: dict[type, list[str]]) -> dict[tuple[type, str], list[A
     def collect(cls: type, values: Any) -> None:
         if not isinstance(values, dict) or not fits(cls, values):
             return
-        hints = field_types(cls)
+        hints = hints_of(cls)
         for field in dataclasses.fields(cls):
             if field.name not in values:
                 continue
@@ -235,7 +235,7 @@ def training_blocks(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def fits(cls: type, values: dict[str, Any]) -> bool:
     """Whether ``values`` may be those of ``cls``: what it needs is there, and its kind is that which it names."""
-    hints = field_types(cls)
+    hints = hints_of(cls)
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in values and cls is not Settings:
@@ -252,7 +252,7 @@ def is_kind(hint: Any) -> bool:
 
 def tag_of(cls: type, place: str) -> tuple[str, list[str]] | None:
     """Return the key that selects ``cls`` at ``place`` and its values; None if the place has one dataclass."""
-    for name, hint in field_types(cls).items():
+    for name, hint in hints_of(cls).items():
         if is_kind(hint) and name != "algorithm":
             return name, list(typing.get_args(hint))
     names = [name for name, one in METHOD_SETTINGS.items() if one is cls] if place == "method" else []

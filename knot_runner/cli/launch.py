@@ -199,9 +199,8 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     and changed files if ``stale`` is empty.
     """
     now = provenance.Now()
-    distinct = {job.run_id: job for job in jobs}
-    finished = [job for job in distinct.values() if read_result(job.folder)]
-    stale_runs = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
+    finished = {job.run_id: job for job in jobs if read_result(job.folder)}
+    stale_runs = [(job, reasons) for job in finished.values() if (reasons := _reasons(job, now))]
     changed = []
     for job, reasons in stale_runs:
         why = provenance.blocking(reasons)

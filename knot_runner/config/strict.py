@@ -26,7 +26,7 @@ Built = typing.TypeVar("Built")
 #: A name, kind or algorithm -> the class of its settings.
 SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
-_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
 #: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
 #: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
@@ -84,6 +84,11 @@ class Late:
 
     name: str
 
+    @property
+    def type(self) -> Any:
+        """Return the type, imported."""
+        return load(self.name)
+
 
 def late(module: str, name: str) -> Any:
     """Return the type ``name`` of a ``module`` of ``config/settings``, which is imported when a value is given."""
@@ -103,7 +108,7 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         raise UserError("required, but not set", where)
     _expect(values, dict, "a mapping of keys to values", where)
     kind: Any = cls
-    hints = _hints(kind)
+    hints = hints_of(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
@@ -121,20 +126,6 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         raise UserError(rule.args[0], _join(where, rule.key)) from None
     except ValueError as problem:  # of a plug-in's class
         raise UserError(str(problem), where) from None
-
-
-def field_types(cls: type) -> dict[str, Any]:
-    """Return the types of the fields of ``cls`` with their ranges; those of a :class:`Late` are imported."""
-    return {name: _imported(hint) for name, hint in _hints(cls).items()}
-
-
-def _imported(hint: Any) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated and isinstance(args[1], Late):
-        return load(args[1].name)
-    if origin in (typing.Union, types.UnionType):
-        return typing.Union[tuple(map(_imported, args))]  # noqa: UP007
-    return hint
 
 
 def content_of(value: Any) -> Any:
@@ -178,7 +169,7 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
         if isinstance(rule, ByTag):
             return _build_by_tag(rule, value, where)
         if isinstance(rule, Late):
-            return _convert(load(rule.name), value, where)
+            return _convert(rule.type, value, where)
         if isinstance(rule, ByName):
             return _build_by_name(rule, value, where)
         return _ruled(args[0], args[1:], value, where)

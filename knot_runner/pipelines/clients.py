@@ -126,10 +126,9 @@ def make_setup(context: RunContext) -> Setup:
     if settings.held_out is not None and settings.held_out.unseen is not None:
         from knot_runner.data.images.held_out import unseen_clients
 
-        unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
-        partition.notes.append(
-            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
-        )
+        total = len(partition.names)
+        unseen = unseen_clients(total, settings.held_out.unseen, settings.seed)
+        partition.notes.append(f"partition.unseen: {len(unseen)} of {total} clients take part in no round")
     federation = Federation(
         clients=tuple(_clients(partition, architectures)),
         labels=labels,

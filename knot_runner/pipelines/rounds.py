@@ -166,8 +166,7 @@ class ClientRounds:
         temperature = scores.evaluation_temperature(config, round)
         row = scores.score(predictions, federation, temperature, setup.task.coordinates)
         if self.clusters:
-            means = scores.over_clusters(predictions.clients, federation, self.clusters)
-            row["client_accuracy"]["clusters"] = means
+            row["client_accuracy"]["clusters"] = scores.over_clusters(predictions.clients, federation, self.clusters)
         return row
 
 

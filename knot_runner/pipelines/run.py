@@ -96,8 +96,7 @@ def _execute(context: RunContext) -> RunResult:
         more = _one_class(context.folder / "predictions.safetensors", result)
         for text in more:
             context.note(text)
-        if more or machines:
-            result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
+        result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
         if tracker:
             tracker.finish(result)
     return result
@@ -140,8 +139,7 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
     labels = {int(label) for name in after for label in stored[f"{name}.labels"]}
     if len(predicted) != 1 or len(labels) == 1:
         return []
-    name = result.labels.names[predicted.pop()]
-    return [f"{ONE_CLASS} {name}"]
+    return [f"{ONE_CLASS} {result.labels.names[predicted.pop()]}"]
 
 
 def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
@@ -152,14 +150,6 @@ def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
     from knot_runner.engine.tracker import TrackedRun, Tracker
 
     config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str))
-    run = TrackedRun(
-        settings.tracker,
-        config,
-        context.folder,
-        context.run_id,
-        settings.task.name,
-        settings.method.name,
-        settings.seed,
-        context.family,
-    )
+    names = settings.task.name, settings.method.name
+    run = TrackedRun(settings.tracker, config, context.folder, context.run_id, *names, settings.seed, context.family)
     return Tracker(run, context.note)

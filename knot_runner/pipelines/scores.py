@@ -78,10 +78,8 @@ def predict_test(
 def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
     """Raise :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
-        raise UserError(
-            "its clients use different models, but one_model=True. Register it with one_model=False",
-            f"method.algorithm={config.algorithm}",
-        )
+        problem = "its clients use different models, but one_model=True. Register it with one_model=False"
+        raise UserError(problem, f"method.algorithm={config.algorithm}")
 
 
 def _own_logits(

@@ -68,10 +68,8 @@ def server_examples(
     if transfer_data is not None:
         transfer = len(data.labels) + torch.arange(len(transfer_data.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
-        raise UserError(
-            f"{spec.valid:g} of {len(transfer)} transfer examples is less than one example. Use 0, or a larger share",
-            "method.server_distillation.valid",
-        )
+        problem = f"{spec.valid:g} of {len(transfer)} transfer examples is less than one example"
+        raise UserError(problem, "method.server_distillation.valid", hint="Use 0, or a larger share")
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
     everything = joined_data(parts)
     everything.labels[transfer] = UNLABELED

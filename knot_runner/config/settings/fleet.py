@@ -77,9 +77,8 @@ class FleetSettings:
             require(self.late == "drop", "late", "partial requires mode=sync. Use drop")
         else:
             require(self.buffer is None, "buffer", f"{self.buffer} requires mode=async. Use null")
-            require(
-                self.late == "drop" or self.deadline is not None, "deadline", "required by late=partial, but not set"
-            )
+            in_time = self.late == "drop" or self.deadline is not None
+            require(in_time, "deadline", "required by late=partial, but not set")
 
     def check(self, method: Any) -> None:
         """Raise :class:`UserError` where ``method`` does not support the fleet."""

@@ -59,9 +59,8 @@ class UserPrivacySettings:
         if not isinstance(method, FederatedSettings):
             raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
         if isinstance(method, LocalAlgorithmSettings):
-            raise Misfit(
-                privacy, chosen, "the clients send nothing, so there is nothing to protect", "Use privacy=null"
-            )
+            why = "the clients send nothing, so there is nothing to protect"
+            raise Misfit(privacy, chosen, why, "Use privacy=null")
         if method.clustering is not None:
             why = "method.clustering computes distances between the clients' data without privacy"
             raise Misfit(privacy, chosen, why, "Use method.clustering=null")
@@ -72,8 +71,7 @@ class UserPrivacySettings:
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
             raise Misfit(privacy, chosen, why, "Use finetune or soup")
         if method.aggregation != "uniform":
-            raise UserError(
-                "with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation"
-            )
+            why = "with privacy, the influence of each client must be bounded. Use uniform"
+            raise UserError(why, "method.aggregation")
         if isinstance(settings.partition, Centralized):
             raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")

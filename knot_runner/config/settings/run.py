@@ -123,9 +123,10 @@ def build_run(config: Config) -> Settings:
     for group in ("task", "method"):
         require_group(config, group)
     task_kind = kind_of(config["task"])
-    kind = _method_settings(config["method"])
-    algorithm = config["method"]["algorithm"]
-    family = family_of_algorithm(algorithm)
+    algorithm = config["method"].get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
+        raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
+    kind, family = METHOD_SETTINGS[algorithm], family_of_algorithm(algorithm)
     check_fit(config, family, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.output_dir
         name = config[group].get("name")
@@ -200,8 +201,7 @@ def _fill_in(settings: Settings) -> None:
                 settings.notes.append("method.batchnorm=frozen: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
-    on_tree = getattr(settings.task, "on_tree", False)
-    _choose_solvers(method, on_tree)
+    _choose_solvers(method, getattr(settings.task, "on_tree", False))
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
@@ -215,13 +215,6 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
     if isinstance(value, list):
         for part in value:
             _choose_solvers(part, on_tree)
-
-
-def _method_settings(method: Config) -> type:
-    algorithm = method.get("algorithm")
-    if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
-        raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
-    return METHOD_SETTINGS[algorithm]
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:

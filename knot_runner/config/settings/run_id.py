@@ -105,8 +105,5 @@ def refuse_secrets(config: Config) -> None:
             continue
         for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
-                raise UserError(
-                    f"contains the value of the environment variable {name}, which records and trackers would "
-                    "keep. Remove it: services read the variable themselves",
-                    key,
-                )
+                why = f"contains the value of the environment variable {name}, which records and trackers would keep"
+                raise UserError(why, key, hint="Remove it: services read the variable themselves")

@@ -56,11 +56,8 @@ class Labels:
             self.coordinates = [[0.0] * len(self.names) for _ in self.names]
             for number, point in enumerate(self.coordinates):
                 point[number] = 1.0
-        require(
-            len(self.coordinates) == len(self.names),
-            "coordinates",
-            f"{len(self.coordinates)} coordinates for {len(self.names)} labels. Give one for each label",
-        )
+        points, labels = len(self.coordinates), len(self.names)
+        require(points == labels, "coordinates", f"{points} coordinates for {labels} labels. Give one for each label")
         sizes = sorted({len(point) for point in self.coordinates})
         require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"different dimensions: {sizes}")
         pair = equal_points(self.names, self.coordinates)
@@ -122,9 +119,8 @@ class LocalSource:
     def __post_init__(self) -> None:
         fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
         require(fits, "delimiter", f"expected one character such as , ; | or a tab, got {self.delimiter!r}")
-        require(
-            self.format == "csv" or self.delimiter == ",", "delimiter", "only format=csv has a delimiter. Remove it"
-        )
+        fits = self.format == "csv" or self.delimiter == ","
+        require(fits, "delimiter", "only format=csv has a delimiter. Remove it")
 
 
 @dataclass

@@ -11,14 +11,12 @@ import importlib.util
 import math
 from collections.abc import Container
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings.families import call
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.splits import hold_out, limited
@@ -83,12 +81,12 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
 
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
 IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
-    "cifar": partial(call, "knot_runner.data.images.cifar:read_cifar"),
-    "leaf": partial(call, "knot_runner.data.images.leaf:read_leaf"),
-    "idx": partial(call, "knot_runner.data.images.idx:read_idx"),
-    "usps": partial(call, "knot_runner.data.images.idx:read_usps"),
-    "folders": partial(call, "knot_runner.data.images.folders:read_folders"),
-    "gld23k": partial(call, "knot_runner.data.images.gld23k:read_gld23k"),
+    "cifar": "knot_runner.data.images.cifar:read_cifar",
+    "leaf": "knot_runner.data.images.leaf:read_leaf",
+    "idx": "knot_runner.data.images.idx:read_idx",
+    "usps": "knot_runner.data.images.idx:read_usps",
+    "folders": "knot_runner.data.images.folders:read_folders",
+    "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
 

@@ -69,9 +69,8 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     center = points.mean(0)
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
-        raise UserError(
-            f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined", "features"
-        )
+        problem = f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined"
+        raise UserError(problem, "features")
     return TextSpace(features, center, scale)
 
 
@@ -111,19 +110,13 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
     try:
         counted = counter.fit_transform(plain_texts(fitted))
     except ValueError:  # "empty vocabulary"
-        raise UserError(
-            f"none of the {len(fitted)} train texts of {called} has a word of two letters or more. "
-            "Use features.kind=cls",
-            "features",
-        ) from None
+        problem = f"none of the {len(fitted)} train texts of {called} has a word of two letters or more"
+        raise UserError(problem, "features", hint="Use features.kind=cls") from None
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
-        raise UserError(
-            f"{spec.components} is too large for the {texts} train texts of {called} with {words} words. "
-            f"Use at most {most}",
-            "features.components",
-        )
+        problem = f"{spec.components} is too large for the {texts} train texts of {called} with {words} words"
+        raise UserError(problem, "features.components", hint=f"Use at most {most}")
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
         svd.fit(counted)  # the thread count changes the last digits; equal texts, refused later, have no variance

@@ -78,9 +78,8 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
             continue
         network = dataclasses.replace(party.network, spec=spec)
         if network.is_pretrained:
-            raise UserError(
-                f"{spec.name} has weights={spec.weights}; a teacher is trained from scratch", "method.teachers"
-            )
+            problem = f"{spec.name} has weights={spec.weights}; a teacher is trained from scratch"
+            raise UserError(problem, "method.teachers")
         check_network(network, federation.seed)
         teachers.append(dataclasses.replace(party, network=network))
     return dataclasses.replace(federation, clients=tuple(teachers))
@@ -127,11 +126,8 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
         theirs = load_tokenizer(settings.model, run.services.parties(run), run.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
-            raise UserError(
-                f"run {teacher.run} has another vocabulary than the student. Use the same model.vocab, or "
-                "the same texts and model.vocab_size",
-                key,
-            )
+            hint = "Use the same model.vocab, or the same texts and model.vocab_size"
+            raise UserError(f"run {teacher.run} has another vocabulary than the student", key, hint=hint)
 
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
@@ -164,10 +160,7 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
     if not needed <= set(tensors) <= set(wanted) or any(tensors[name].shape != wanted[name] for name in tensors):
-        raise UserError(
-            f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes. "
-            "Use a run with one global model or one student",
-            key,
-        )
+        problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
+        raise UserError(problem, key, hint="Use a run with one global model or one student")
     model.load_state_dict(tensors, strict=False)
     return model

@@ -21,7 +21,7 @@ class EntropySettings:
 class TransportProblem:
     """What settings of a transport loss and of a transport term have in common."""
 
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
+    solver: Any
     epsilon: float
     tolerance: float
 
