@@ -180,12 +180,12 @@ def run_exchange(
     if not each and not mean:
         return state, row, FurtherWork()
     share = federation.share(len(models))
-    answers = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
-    distillation = exchange.plan(config, state, federation, round, answers)
+    replies = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
+    distillation = exchange.plan(config, state, federation, round, replies)
     distilled = engine.train(distillation) if distillation else []
     check_outcomes(round, distilled, federation)
-    state, entries = exchange.fold(config, state, federation, round, answers, distilled)
-    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(request) for request in distillation if answers.students)}
+    state, entries = exchange.fold(config, state, federation, round, replies, distilled)
+    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(request) for request in distillation if replies.students)}
     return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)
 
 

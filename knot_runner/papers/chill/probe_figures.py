@@ -70,7 +70,7 @@ def pooled(probe: Probe, name: str) -> np.ndarray:
 
 def temperatures_of(probe: Probe) -> list[float]:
     """Return the temperatures, which all seeds share."""
-    return probe[0]["temperatures"].tolist()
+    return list(map(float, probe[0]["temperatures"]))
 
 
 @figure_of(reads=(ARRAYS,))

@@ -48,7 +48,7 @@ class Clients:
     @property
     def dimension(self) -> int:
         """The number d of coordinates."""
-        return self.points.shape[1]
+        return int(self.points.shape[1])
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:

@@ -68,8 +68,8 @@ def methods_of(
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = {run.run_id: run for run in runs}.values()
-    once = sorted(once, key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
+    by_id = {run.run_id: run for run in runs}
+    once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
     by_name: dict[str, list[DistanceRun]] = {}
     for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
@@ -192,7 +192,7 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
                 central = (CENTRAL, result.seconds.exact, result.exact)
                 for method, seconds, value in (central, (name, result.seconds.federated, result.value)):
                     error = abs(value / result.closed_form - 1)
-                    points.append(((case, method, "seconds"), run.seed, size, seconds))
+                    points.append(((case, method, "seconds"), run.seed, size, seconds or 0.0))
                     points.append(((case, method, "error"), run.seed, size, error))
     curves = bands_of(points)
     looks = _looks(name for _, name, _ in curves)

@@ -113,8 +113,9 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
     for run in runs:
         reference = exact.get(_samples_of(run))
         if run.result.solver != EXACT and reference is not None:
-            agreements.append(agreement_of(_distances(run), reference))
-    agreements = [agreement for agreement in agreements if agreement is not None]  # None without an order of distances
+            agreement = agreement_of(_distances(run), reference)
+            if agreement:  # None without an order of distances
+                agreements.append(agreement)
     if agreements:
         rank = [agreement.spearman for agreement in agreements]
         kept = np.mean([agreement.kept / agreement.relations for agreement in agreements])

@@ -97,8 +97,8 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
             shifted = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            look = {"ls": "", "ms": 8, "marker": "os^vDP"[i % 6], "color": nth_color(i)}
-            axes.plot(chosen[measure], shifted, label=plain(name), **look)
+            marker = "os^vDP"[i % 6]
+            axes.plot(chosen[measure], shifted, ls="", ms=8, marker=marker, color=nth_color(i), label=plain(name))
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=GRID_GRAY)
         axes.margins(x=0.08)
