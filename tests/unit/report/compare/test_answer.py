@@ -230,9 +230,9 @@ def test_measures_of_defaults_to_shared_or_first(tmp_path):
         metrics = pd.DataFrame(rows, columns=["run", "metric", "value"]).set_index("run")
         return compare_measures.measures_of(replace(runs, metrics=metrics), ())
 
-    unlike = (0, "metrics.f1.ALL", 0.5), (0, "metrics.sd.ALL", 0.5), (1, "value", 0.5)
-    assert told(*unlike) == ["metrics.f1.ALL"]
-    assert told(*unlike, (0, "value", 0.1)) == ["value"] and told(*unlike, (0, "value", None)) == ["metrics.f1.ALL"]
+    unlike = (0, "metrics.f1.ALL", 0.5), (0, "seconds.total", 0.5), (1, "metrics.sd.ALL", 0.5)
+    assert told(*unlike) == told(*unlike, (0, "metrics.sd.ALL", None)) == ["metrics.f1.ALL"]
+    assert told(*unlike, (0, "metrics.sd.ALL", 0.1)) == ["metrics.sd.ALL"]
     assert told((0, "seconds.total", 1.0), (1, "seconds.total", 2.0)) == ["seconds.total"] and told() == []
 
 
