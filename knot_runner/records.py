@@ -1,7 +1,7 @@
 """Records verified by checksum: a damaged one is recreated or reported, and never used.
 
-``result.json`` has its own checksum and those of all other files of its run that a report may read. Both are checked
-only in this module.
+``result.json`` has its own checksum and those of all other files of its run that a report may read. Only this module
+checks them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ class OtherVersionError(UserError):
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` as JSON with its digest; return the written mapping. Raises :class:`UserError`."""
+    """Write ``value`` as JSON with its digest; return the written mapping.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
     content = without(value, "digest") | {"written_by": WRITTEN_BY}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)
@@ -57,14 +61,14 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 
 def sealed_problem(value: Any) -> str:
-    """Return why ``value`` is no record of :func:`write_sealed`, to follow its path; "" if it is one."""
+    """Return why ``value`` is not a record of :func:`write_sealed`, as text after its path; "" if it is one."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return the message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
+    """Return the message on a ``record`` from another version, as text after its path; "" if it is from this one."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -75,9 +79,11 @@ def other_version(record: dict[str, Any]) -> str:
 def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` and return the written result.
 
-    It has the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
-    result, and of the result itself under its own name. Raises :class:`UserError` for a result that does not match its
-    dataclass.
+    It holds the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
+    result, and of the result itself under its own name.
+
+    Raises:
+        UserError: The result does not match its dataclass.
     """
     content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
@@ -88,7 +94,7 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """Return the result of the run in ``folder``; None if it is missing, damaged, of another run or version."""
+    """Return the result of the run in ``folder``; None if it is missing, damaged, or from another run or version."""
     try:
         return require_result(folder)
     except UserError:
@@ -96,7 +102,11 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """Return :func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
+    """Return :func:`read_result` of a run that must be finished.
+
+    Raises:
+        UserError: There is no valid result.
+    """
     path = folder / RESULT_FILE
     if not path.exists():
         raise UserError("file not found. The run is not finished", path)
@@ -118,7 +128,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Return why the result in ``folder`` is not used; "" if it is, or if there is none."""
+    """Return why the result in ``folder`` cannot be used; "" if it can, or if there is none."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:
@@ -135,7 +145,7 @@ def find_run(word: str, out: Path) -> Path:
         return path
     folders = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
     if len(folders) != 1:
-        raise UserError(f"not a run folder, nor a run id below {out} (set by paths.output_dir)", word)
+        raise UserError(f"neither a run folder nor the id of a run in paths.output_dir={out}", word)
     return folders[0]
 
 
@@ -169,7 +179,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
+    """Return the problem of each changed file of a finished run: name -> text after it. Every file is read."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
@@ -193,7 +203,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``, outside of the run's folder, which may be moved."""
+    """Return the path of a run's lock below ``out``. It lies outside of the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 
@@ -203,9 +213,9 @@ def lock_of_stage(root: Path, stage: str, key: str) -> Path:
 
 
 def clear_states(folder: Path) -> None:
-    """Delete the checkpoint of finished work whose result is written; keeps the log.
+    """Delete the checkpoint of finished work whose result is written. The log stays.
 
-    The commit record is deleted first: states without a record are never used.
+    The commit record is deleted first, because states without a record are never used.
     """
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)

@@ -1,8 +1,9 @@
-"""Rerun a bundled run with its settings, except for paths, hardware and settings that are unsafe from strangers.
+"""Rerun of a bundled run with its settings, except for paths, hardware and settings that may be unsafe.
 
-The settings of a stranger may name code (``plugins``), any files, a download of any size, an account and any amount of
-work. So plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, and trackers are
-disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and memory.
+The settings in a bundle from a stranger may name code (``plugins``), any files, a download of any size, an account and
+any amount of work. Plug-ins and files outside ``paths.data_dir`` are therefore refused, the hub is used only if
+allowed, and trackers are disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and
+memory.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
     that is invalid.
     """
     if config.get("plugins"):
-        raise UserError("the run uses custom code, which verify does not run", "plugins")
+        raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
-            raise UserError(f"{value!r:.80} is outside paths.data_dir, and verify reads only files below it", key)
+            raise UserError(f"{value!r:.80} is outside paths.data_dir, but 'verify' reads only files inside it", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not environment.network:
             raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
@@ -88,7 +89,7 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Return why a run must be rerun completely, since its first rounds depend on the number of rounds; "" if not.
+    """Return why a run must be rerun completely, because its first rounds depend on the number of rounds; "" if not.
 
     A temperature schedule depends on the rounds, and personalization follows the last round.
     """
@@ -98,20 +99,21 @@ def whole_because(job: ComposedJob) -> str:
         return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
-        return "finds its noise for all rounds (privacy.epsilon)"
+        return "computes its noise for all rounds (privacy.epsilon)"
     return ""
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return that the settings of ``run`` have another run id than its result, "" if they have the same.
+    """Return a message if the settings of ``run`` give another run id than its result has; "" if not.
 
-    Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
+    Raises:
+        UserError: The seed differs, or the run id differs although the code is the same.
     """
     actual, seed = run_id(run.config), run.config.get("seed")
     named, recorded_seed = run.result.run_id, run.result.seed
     if (actual, seed) == (named, recorded_seed):
         return ""
-    problem = f"{CONFIG_FILE}: these are the settings of run {actual}, seed {seed}, but the result is of run {named}"
+    problem = f"{CONFIG_FILE}: has the settings of run {actual}, seed {seed}, but the result is from run {named}"
     if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem
@@ -127,7 +129,7 @@ def made_again(
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > environment.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
-            raise UserError(f"{value} is above the limit of {environment.max_steps}", key, hint=hint)
+            raise UserError(f"{value} is more than the limit of {environment.max_steps}", key, hint=hint)
     on_cpu = is_host(job.settings.hardware.device)
     with memory_limit(environment.memory) if on_cpu else contextlib.nullcontext():
         result = complete_run(run_context(job, progress, note))
@@ -139,8 +141,8 @@ def made_again(
 def _hardware_here(hardware: Config) -> Config:
     """Return the hardware of a rerun on this machine.
 
-    A run on a GPU is rerun on a GPU if there is one, else on the CPU. The engine runs on this machine only, and there
-    are no more processes and threads than cores.
+    A run on a GPU is rerun on a GPU if there is one, otherwise on the CPU. It uses an engine of this machine, and at
+    most as many processes and threads as there are cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"

@@ -1,7 +1,7 @@
 """Reads a bundle as untrusted input.
 
-Members must be those of its table of contents, in order; they are checked against their digests and written below a
-temporary folder, under names that cannot point outside.
+Members must match its table of contents, in order. They are checked against their digests and written below a temporary
+folder, under names that cannot point outside of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[LogRow]:
-        """Return the rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
+        """Return the rows of the log; [] without one.
+
+        Raises:
+            UserError: The log is invalid.
+        """
         if not self.log.exists():
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
@@ -65,8 +69,9 @@ class BundledRun:
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     """Unpack the archive at ``path`` below ``temporary``; return its runs.
 
-    Raises :class:`UserError` with one line naming the archive, whatever its content: damaged, not a bundle, too large,
-    or with wrong statements about a file or run.
+    Raises:
+        UserError: It is damaged, too large, not a bundle, or makes wrong statements about a file or run. The
+            message is one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)
@@ -89,7 +94,7 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return a message that quotes a bundle in one line: no control characters, and a long one without its middle."""
+    """Return a message about a bundle in one line, without control characters; the middle of a long one is removed."""
     if len(text) > LONGEST_QUOTE:
         text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
     return plain(text)
@@ -98,12 +103,13 @@ def quoted(text: str) -> str:
 def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
     """Read the first member.
 
-    Raises ValueError if it is not the table of contents, :class:`UserError` if that lists anything a bundle cannot
-    have.
+    Raises:
+        ValueError: It is not the table of contents.
+        UserError: It lists something that a bundle cannot have.
     """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:
-        raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
+        raise ValueError(f"{MANIFEST} is not its first member. Create bundles with 'knot-runner bundle RUN...'")
     manifest = read_manifest(read_content(file, size), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
@@ -116,7 +122,7 @@ def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None
     folder.mkdir(parents=True)
     for file in run.files:
         if read_header(archive) != (run.member(file.name), file.size):
-            raise ValueError(f"{run.folder}/{file.name} does not match its place and size in {MANIFEST}")
+            raise ValueError(f"{run.folder}/{file.name} does not match its position and size in {MANIFEST}")
         content = read_content(archive, file.size)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise UserError(f"run {run.folder}: {file.name} does not match its checksum", path)

@@ -1,6 +1,6 @@
 """The ``knot-runner`` command: runs and sweeps, or one of the verbs.
 
-Imports little before signals are handled, and torch only when a run begins.
+It imports little before signals are handled, and torch only when a run begins.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SHOW_CURSOR = b"\x1b[?25h"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return the exit code. Prints at most one line for a user error.
 
-    With ``argv`` it restores signals, and always standard streams, so that tests and notebooks may call it, and scripts
-    without ``if __name__ == "__main__"``. Without, it is the whole program: a signal also ends the rest of that.
+    With ``argv`` it restores signal handlers, and always the standard streams, so that tests, notebooks, and scripts
+    without ``if __name__ == "__main__"`` may call it. Without ``argv`` it is the whole program, which a signal ends.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with (
@@ -49,7 +49,7 @@ def _exit_code(arguments: list[str]) -> int:
 
 
 def _say_interrupted() -> None:
-    """Write the message directly to the terminal, since the signal may have interrupted a print."""
+    """Write the message directly to the terminal, because the signal may have interrupted a print."""
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 

@@ -1,4 +1,4 @@
-"""What a run would say and refuse before training, found by preparing it in a child process; recorded times."""
+"""Preview of runs: a child process prepares them and reports notes and errors; recorded times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_RUNS = 200
 
 @dataclass
 class Preview:
-    """What preparing jobs showed.
+    """The results of preparing jobs.
 
     ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on examples per party; ``problem``:
     the error at which a run would stop.
@@ -62,7 +62,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
                 return seen
             except EOFError:
                 process.join()
-                return Preview(problem=f"the process ended with exit code {process.exitcode}")
+                return Preview(problem=f"the process that prepares the runs ended with exit code {process.exitcode}")
 
 
 def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
@@ -73,9 +73,9 @@ def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``; those that share what is prepared, and data sets, once.
+    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
 
-    Of several seeds the first shows the examples of all.
+    The counts of examples are those of the first of several seeds.
     """
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
@@ -102,7 +102,11 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
-    """Return a run's notes and the lines on its examples. Raises :class:`UserError` where the run would."""
+    """Return a run's notes and the lines on its examples.
+
+    Raises:
+        UserError: The run would raise this error.
+    """
     from knot_runner.pipelines.context import RunContext
 
     load_plugins(job.settings.plugins)
@@ -119,7 +123,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
 
 
 def _prepared_key(job: ComposedJob) -> str:
-    """Return a job's group: a learning rate, a temperature or a number of rounds changes nothing before training."""
+    """Return the key of jobs that prepare the same. It omits learning rate, temperature and number of rounds."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
@@ -133,7 +137,7 @@ def _prepared_key(job: ComposedJob) -> str:
 
 
 def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return the lines on how long ``jobs`` take one after another.
+    """Return lines on the total time of ``jobs``, one after another.
 
     A job is assumed to take the median time of the finished runs of its method, task and training below
     ``paths.output_dir``.
@@ -148,10 +152,10 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
             runs += len(seconds)
     if not medians:
         return ["no time estimate: no similar run has finished"]
-    by = f"by the median of {counted(runs, 'finished run')}"
+    by = f"estimated from the median of {counted(runs, 'finished run')}"
     lines = [f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, {by}"]
     if len(medians) < len(jobs):
-        lines.append(f"no time estimate for {counted(len(jobs) - len(medians), 'other job')}")
+        lines.append(f"no time estimate for the other {counted(len(jobs) - len(medians), 'job')}")
     return lines
 
 
@@ -167,6 +171,6 @@ def _times_of(root: Path) -> dict[str, list[float]]:
 
 
 def _time_key(config: Config) -> str:
-    """Return the digest of method, task and training, whatever the seed and the learning rate."""
+    """Return the digest of method, task and training, without seed and learning rate."""
     training = without(config.get("training") or {}, "lr")
     return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -32,7 +32,7 @@ def show_table(preset: Preset, keep: bool = False) -> None:
     ``keep``: as in :func:`references`.
     """
     if preset.spec.get("kind") in figures.FIGURES:
-        raise UserError(f"table {preset.name}: is a figure. Run: {_verb(preset, 'plot')}")
+        raise UserError(f"table {preset.name}: this preset is a figure. Run: {_verb(preset, 'plot')}")
     table = preset_table(references(preset.jobs, keep), preset.spec, preset.command)
     output().print(TerminalTable(table))
     for path in write_table(table, folder_for(preset.out, "tables"), preset.name):
@@ -47,7 +47,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     """
     name, requested = preset.name, figures_of(preset.spec)
     if not requested:
-        raise UserError(f"plot {name}: is a table. Run: {_verb(preset, 'table')}")
+        raise UserError(f"plot {name}: this preset is a table. Run: {_verb(preset, 'table')}")
     jobs, notes = references(preset.jobs, keep), preset.spec.get("notes", [])
     for drawn, figure in requested.items():
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
@@ -56,7 +56,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
 
 
 def _verb(preset: Preset, verb: str) -> str:
-    """Return the command line that shows ``preset`` by ``verb``, instead of the one that runs it."""
+    """Return the command line that shows ``preset`` with ``verb``."""
     return preset.command.replace(f"experiment={preset.name}", f"{verb} {preset.name}", 1)
 
 
@@ -73,7 +73,7 @@ def show_partition(job: ComposedJob) -> None:
     settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
     if spec is None:
         chosen = f"task={name} method={settings.method.name}"
-        raise UserError(f"plot partition: {chosen} does not partition data over clients. Use task=femnist")
+        raise UserError(f"plot partition: {chosen} has no partition over clients. Use, for example, task=femnist")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)
@@ -100,7 +100,7 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Raise :class:`UserError` if the ``jobs`` do not suffice for the table, figure or claims of the preset."""
+    """Raise :class:`UserError` if the ``jobs`` are not sufficient for the preset's table, figure or claims."""
     load_plugins(jobs[0].settings.plugins)  # which may bring kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
@@ -147,7 +147,7 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
-    """Return ``job`` as reports read it: an arm takes the place of the method's name and is the setting ``arm``."""
+    """Return ``job`` for reports: an arm replaces the method's name and becomes the setting ``arm``."""
     settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
         config, method = {**config, ARM: job.arm}, job.arm

@@ -48,16 +48,16 @@ RUN_PREFIX = "run:"
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
     """Return a composed, plain ``config`` with the values of the YAML files that its method names or needs.
 
-    - ``partition=natural``, where a method needs clients of texts and no partition is chosen.
-    - For each setting of a loss, a loss term, a schedule, a synthesis or a personalization that is not set: the value
-      of its file in ``conf/base``. A word stands for the whole file: ``method.personalization=soup``.
+    - ``partition=natural`` if a method needs clients for texts and no partition is selected.
+    - For each unset setting of a loss, a loss term, a schedule, a synthesis or a personalization: the value in its file
+      in ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
     - For each model name: the model's settings. A teacher may be a finished run (``run:`` and its id or folder,
       :func:`teacher_run`).
 
     Args:
         config: The composed settings.
         values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
-        base_values: The same for files in ``conf/base``; {} where there is none.
+        base_values: The same for files in ``conf/base``; {} if there is none.
     """
     task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
     if not isinstance(task, dict) or not isinstance(method, dict):
@@ -87,7 +87,7 @@ def _with_base_values(method: Config, base_values: Values) -> Config:
 
 
 def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
-    """Return ``settings`` with the values of files: of its parts, by their ``tags``, and of its loss terms."""
+    """Return ``settings`` with the values from files, for its parts (by their ``tags``) and its loss terms."""
     filled = dict(settings)
     for key, tag in tags.items():
         part = settings.get(key)
@@ -103,7 +103,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
 
 
 def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
-    """Return ``values`` with those that are not set from ``base/GROUP/NAME.yaml``, which is read only then."""
+    """Return ``values`` with missing ones from ``base/GROUP/NAME.yaml``, which is read only if needed."""
     cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
         return values
@@ -132,7 +132,7 @@ def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a finished run as a teacher.
 
     They are its id, the checksum of its weights, its folder and the settings of its model. Only text and checksums are
-    read; all must match the checksums in the result of the run.
+    read, and all must match the checksums in the result of the run.
 
     Args:
         word: The folder of the run, or its id below the output folder.
@@ -186,7 +186,7 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
-    """Return (the override that replaces ``auto`` in ``config``, a line for the log); "" for no override or line.
+    """Return the override that replaces ``auto`` in ``config`` and a line for the log, each possibly "".
 
     ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
     """
@@ -230,9 +230,10 @@ def read_arms(mapping: Any) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """Return ``arm=NAME`` and its overrides, for each arm of ``names``.
+    """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
 
-    Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
+    Raises:
+        UserError: An arm is unknown, or sets a key that one of ``others`` sets, too.
     """
     keys = {_key(typed_line(override)) for override in others}
     overrides = []
@@ -244,14 +245,14 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
         lines = [typed_line(override) for override in arms[name]]
         for line in lines:
             if _key(line) in keys:
-                problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
+                problem = f"{ARM}={name} already sets {message_text(line)}. Do not override this key, or use other arms"
                 raise UserError(problem, _key(line))
         overrides.append([f"{ARM}={name}", *lines])
     return overrides
 
 
 def without_arm(overrides: Iterable[str]) -> list[str]:
-    """Return the ``overrides`` that Hydra composes: all but ``arm=NAME``."""
+    """Return the ``overrides`` without ``arm=NAME``, which Hydra does not know."""
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
 
 
@@ -260,7 +261,7 @@ def _key(line: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return ``value`` in the grammar of overrides; text as it stands."""
+    """Return ``value`` in the grammar of overrides; text is unchanged."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Overrides in Hydra's grammar, and the values each lists. Errors are one line that names the key."""
+"""Overrides in Hydra's grammar, and the values that they list. Errors are one line that names the key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def typed_line(override: Override) -> str:
-    """Return the ``override`` as it was typed, or would be."""
+    """Return the ``override`` in the form in which it is typed."""
     return override.input_line or ""
 
 
@@ -79,7 +79,7 @@ def _parsed(argument: str) -> Override:
 
 
 def _check_names(override: Override, line: str) -> None:
-    """Raise :class:`UserError` unless ``override`` gives a group names; for others Hydra ends with a traceback."""
+    """Raise :class:`UserError` if ``override`` gives a group anything but names; Hydra would show a traceback."""
     value, group = override.value(), override.key_or_group
     if override.is_delete():
         if value is not None:
@@ -87,7 +87,7 @@ def _check_names(override: Override, line: str) -> None:
         return
     for name in value.list if isinstance(value, ChoiceSweep) else [value]:
         if not isinstance(name, str | QuotedString | Glob):
-            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each", line)
+            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for one job each", line)
 
 
 def _unreadable(argument: str) -> UserError:
@@ -99,7 +99,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those whose key is changed again later. Mappings stay, since Hydra merges them."""
+    """Return ``overrides`` without those whose key a later one changes. Mappings stay, because Hydra merges them."""
     kept: list[Override] = []
     changed = set()
     for override in reversed(overrides):
@@ -111,19 +111,20 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the values an override lists, as they would be typed; None for a single value.
+    """Return the values that an override lists, as on the command line; None for a single value.
 
-    Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
+    Raises:
+        UserError: It lists no value, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
     line = message_text(typed_line(override))
     if isinstance(value, Glob):
         names = value.filter(choices(override.key_or_group, config_dir))
         if not names:
-            raise UserError(f"no {override.key_or_group} matches. Run 'knot-runner ls' to list them", line)
+            raise UserError("no name matches. Run 'knot-runner ls GROUP' to list the names of a group", line)
         return names
     if isinstance(value, IntervalSweep):
-        raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
+        raise UserError("intervals require hydra/sweeper=optuna. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):
@@ -138,7 +139,7 @@ def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
     count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
     if count <= 0:
-        raise UserError("the range is empty or endless. For 0,1,2,3,4, use range(0,5)", line)
+        raise UserError("the range is empty or endless. Use, for example, range(0,5) for 0,1,2,3,4", line)
     check_count(line, count)
 
 
@@ -162,7 +163,7 @@ _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or fals
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters."""
+    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters long."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -192,7 +193,7 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 def bad_override(text: str, overrides: list[str]) -> str:
     """Return the message for an override that Hydra refuses; ``text``: Hydra's error."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
-        return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
+        return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)
         kind = _TYPES.get(expected[1]) if expected else None
@@ -201,7 +202,7 @@ def bad_override(text: str, overrides: list[str]) -> str:
     if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
         name = message_text(key.group(2).split("=", 1)[0])
         hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
-        return f"{name}: nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+        return f"{name}: no such key to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
     return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 
@@ -220,11 +221,11 @@ def search_path(config_dir: str | None) -> list[str]:
 
 
 class OwnYaml(ConfigSource):
-    """A Hydra config source for a folder of YAML files; plug-ins named in a file are found beside it."""
+    """A Hydra config source for a folder of YAML files. Plug-ins that a file names are looked up in the same folder."""
 
     @staticmethod
     def scheme() -> str:
-        """Return the URL scheme, as in ``own://FOLDER``."""
+        """Return the scheme of URLs such as ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -244,7 +245,7 @@ class OwnYaml(ConfigSource):
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
-        """Return True: the folder was checked before."""
+        """Return True, because the folder was checked before."""
         return True
 
     def is_group(self, config_path: str) -> bool:
@@ -279,19 +280,19 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Return whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
+    """Return whether ``key`` (dotted, or a group with slashes) belongs to Hydra."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
 def check_key(key: str) -> None:
-    """Raise :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
+    """Raise :class:`UserError` for an unsupported Hydra key (dotted, or a group)."""
     if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
-        hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
+        hint = f"The supported Hydra keys are {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
         raise UserError("not supported", key, hint=hint)
 
 
 def is_ray(hydra: DictConfig) -> bool:
-    """Return whether the ``hydra`` part of a composed config chooses our launcher."""
+    """Return whether the ``hydra`` part of a composed config selects our Ray launcher."""
     return bool(hydra.launcher.get("_target_") == RAY)
 
 

@@ -1,4 +1,7 @@
-"""The devices that runs compute on, one entry each. Composing reads them, so only the functions import torch."""
+"""The devices that runs compute on, one entry each.
+
+This module is imported when configurations are composed, so only its functions import torch.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from knot_runner.config.plugins import Table
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of device: what of it matters outside torch."""
+    """A kind of device, described without torch."""
 
     #: in messages
     title: str
@@ -85,7 +88,7 @@ DEVICES: Table[Device] = Table(
 
 
 def first_device() -> str:
-    """Return the device that ``auto`` stands for. Imports torch only if a GPU may be there."""
+    """Return the device that ``auto`` selects. Imports torch only if there may be a GPU."""
     return next(name for name, device in DEVICES.items() if device.is_likely() and device.count())
 
 
@@ -95,7 +98,7 @@ def is_host(name: str) -> bool:
 
 
 def device_names() -> list[str]:
-    """Return what ``hardware.device`` accepts; N is the number of a device, from 0."""
+    """Return the values that ``hardware.device`` accepts; N is the number of a device, counted from 0."""
     return ["auto", *DEVICES, *(f"{name}:N" for name in DEVICES if DEVICES[name].numbered)]
 
 

@@ -1,6 +1,6 @@
-"""Plug-ins: Python files or modules of the user's own that add to our tables (:class:`Table`).
+"""Plug-ins: Python files or modules of the user that add to our tables (:class:`Table`).
 
-A file's path is relative to the YAML file that names it, or, on a command line, to the current folder.
+A file's path is relative to the YAML file that names it or, on a command line, to the current folder.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Table(UserDict[str, Entry]):
         return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
-        """Return whether the package has the entry ``key``, not a plug-in."""
+        """Return whether the entry ``key`` belongs to the package, not to a plug-in."""
         return self._owners.get(key) == "knot_runner"
 
 
@@ -104,16 +104,16 @@ def load(name: str) -> Any:
 def expect(where: str, entry: object, kind: type) -> None:
     """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
     if not isinstance(entry, kind):
-        raise UserError(f"{where} is {_described(entry)}. Register a {kind.__name__}")
+        raise UserError(f"{where}: expected a {kind.__name__}, got {_described(entry)}")
 
 
 def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
-    """Return ``function`` with its result checked.
+    """Return ``function`` with a check of its result.
 
     Args:
         where: Name of the table's entry in messages.
         function: A plug-in's function.
-        problem: (result, *arguments of the call) -> what is wrong with the result, "" if nothing is.
+        problem: ``(result, *arguments of the call) -> problem`` with the result; "" if there is none.
     """
     if not callable(function):
         raise UserError(f"{_described(function)} is not a function", where)
@@ -122,14 +122,14 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
         if wrong := problem(result, *arguments):
-            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {wrong}", where)
+            raise UserError(f"{getattr(function, '__name__', 'the function')}() returned {wrong}", where)
         return result
 
     return call
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return what is wrong with a ``result`` that is no instance of ``kind``, ``wanted`` in words; "" if it is one."""
+    """Return the problem of a ``result`` that is not an instance of ``kind``, in words ``wanted``; "" if it is one."""
     return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
 
 
@@ -139,7 +139,7 @@ def _described(value: object) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Raise :class:`UserError` where the code of ``plugins`` ends this process, which would look like success."""
+    """Raise :class:`UserError` if the code of ``plugins`` ends this process, which would look like success."""
     if not plugins:
         yield
         return
@@ -161,9 +161,10 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
-    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings, ...
+    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings and others.
 
-    Raises :class:`UserError` naming the plug-in, and where it was looked for.
+    Raises:
+        UserError: A plug-in cannot be imported. The message names it and its path.
     """
     for plugin in plugins:
         with _owner(Path(plugin).stem):
@@ -172,7 +173,7 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
 @functools.cache
 def load_papers(module: str) -> None:
-    """Import ``module`` of each folder of ``knot_runner/papers`` that has it.
+    """Import ``module`` from each folder of ``knot_runner/papers`` that has it.
 
     ``settings`` adds families and kinds of task; ``report`` adds figures, tables and claims.
     """
@@ -183,7 +184,7 @@ def load_papers(module: str) -> None:
 
 @contextlib.contextmanager
 def _owner(name: str) -> Iterator[None]:
-    """Inside the block, entries of tables are those of the plug-in ``name``, or of "knot_runner"."""
+    """Inside the block, new entries of tables belong to the plug-in ``name``, or to "knot_runner"."""
     global _loading
     outer, _loading = _loading, name
     try:
@@ -193,13 +194,16 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Return a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
+    """Return a plug-in that a YAML file in ``folder`` names, in a form that can be found from any folder."""
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 
 
 def as_written(plugin: str) -> str:
-    """Return a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
+    """Return a plug-in as written in its YAML file, independent of the file's folder.
+
+    This form is part of the run id.
+    """
     return plugin.rpartition(BESIDE)[2]
 
 

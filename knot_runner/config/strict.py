@@ -1,8 +1,7 @@
-"""Strict building of settings: from plain YAML values to dataclasses, every key and type checked.
+"""Strict building of settings: from plain YAML values to dataclasses, with a check of every key and type.
 
 An unknown key, a missing key, a value of the wrong type or outside the sensible range (``epochs=-5``, ``lr=nan``)
-raises :class:`UserError` naming the key. Hydra alone lets ``+method.temprature=3`` through; building by constructor
-does not.
+raises :class:`UserError` naming the key. Hydra alone accepts ``+method.temprature=3``; a constructor does not.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 @dataclasses.dataclass(frozen=True)
 class AtMost:
-    """The largest magnitude of one setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
+    """The largest absolute value of a setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
 
     most: float
 
@@ -57,7 +56,7 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag:
-    """Rule that takes the class of a setting from an open table, by its key ``tag``.
+    """Rule that selects the class of a setting from an open table, by its key ``tag``.
 
     An example is ``loss: Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]``. ``noun`` names the entries in errors.
     """
@@ -69,7 +68,7 @@ class ByTag:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """Rule that takes the class of each value of a mapping from an open table, by its name.
+    """Rule that selects the class of each value of a mapping from an open table, by its name.
 
     ``noun`` names the entries in errors.
     """
@@ -129,7 +128,7 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Return the plain data from which :func:`build` makes the dataclass ``value``.
+    """Return the plain data from which :func:`build` creates the dataclass ``value``.
 
     Fields that are None by default are left out.
     """
@@ -144,7 +143,7 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: Any, where: str = "") -> None:
-    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all whole numbers."""
+    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all integers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -177,7 +176,7 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
         return _convert_union(args, value, where)
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{shorten(value)} is not one of {', '.join(map(str, args))}", where)
+            raise UserError(f"unknown value {shorten(value)} (choose from {', '.join(map(str, args))})", where)
         return value
     if origin is list:
         _expect(value, list, "a list", where)
@@ -234,12 +233,12 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
             words += typing.get_args(option)
             problems.insert(0, problems.pop())  # the last one is of another option if there is any
     if words and len(problems) > 1:
-        raise UserError(f"{problems[-1]}. Or use {' or '.join(map(str, words))}")
+        raise UserError(f"{problems[-1]}. Alternatively, use {' or '.join(map(repr, words))}")
     raise problems[-1]
 
 
 def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
-    """Return ``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
+    """Return ``value`` as ``hint`` (bool, int, float, str). Numbers have an absolute value of at most ``most``."""
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
             value = float(value)
@@ -258,7 +257,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         raise UserError(f"expected a finite number, got {value}", where)
     most = most or _MOST[hint]
     if abs(value) > most:
-        raise UserError(f"expected a number of magnitude at most {most:g}, got {shorten(value)}", where)
+        raise UserError(f"expected an absolute value of at most {most:g}, got {shorten(value)}", where)
     return hint(value)
 
 
@@ -271,7 +270,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
 
 
 def shorten(value: object) -> str:
-    """Return a value as a message shows it: long numbers and lists are cut."""
+    """Return a value as messages show it: long numbers and lists are shortened."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
@@ -279,7 +278,7 @@ def shorten(value: object) -> str:
 
 
 class _Rule(UserError):
-    """Settings of a dataclass do not fit together; :func:`build` adds where it stands."""
+    """Settings of a dataclass are not compatible; :func:`build` adds their key."""
 
 
 def require(holds: bool, key: str, text: str) -> None:
@@ -295,7 +294,7 @@ def digest(value: object, length: int = 16) -> str:
 
 
 def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
-    """Return key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
+    """Return key -> all its values, from (key, value) ``pairs``, in the order of the pairs."""
     values: dict[Any, list[Any]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
@@ -303,7 +302,10 @@ def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values in ``value`` except mappings and lists; items of lists by number."""
+    """Yield (dotted key, value) of all values in ``value`` except mappings and lists.
+
+    List items are keyed by number.
+    """
     if isinstance(value, list):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -314,5 +316,5 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def without(values: Config, *keys: str) -> Config:
-    """Return a copy of ``values`` less ``keys``."""
+    """Return a copy of ``values`` without ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}

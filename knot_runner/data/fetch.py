@@ -1,6 +1,6 @@
-"""Downloads of data files: resumed after an interruption, checked against published size and digest, then renamed.
+"""Downloads of data files, which resume after an interruption and are checked against the published size and digest.
 
-A file gets its name only when complete; until then it is ``NAME.part``, from which the next command resumes.
+A file is called ``NAME.part`` until it is complete, and the next command resumes from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A failed download: not an error of the input; the same command resumes it."""
+    """A failed download. It is not an error of the input, and the same command resumes it."""
 
     exit_code = 1
 
@@ -49,7 +49,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile) -> str:
-    """Return how ``path`` differs from the published ``file``; "" if it does not."""
+    """Return how ``path`` differs from the published ``file``; "" if it is equal."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -60,18 +60,25 @@ def wrong_content(path: Path, file: DataFile) -> str:
 
 
 def place_of(root: Path, file: DataFile) -> Path:
-    """Return the path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
+    """Return the path of ``file`` below ``root``.
+
+    Raises:
+        UserError: A link leads out of ``root``.
+    """
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise UserError("a link points outside paths.data_dir, where nothing is written", path)
+        raise UserError("a link points outside paths.data_dir. Files are written only below paths.data_dir", path)
     return path
 
 
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
-    """Download ``file`` to its place below ``root`` unless it is there. Returns whether it was downloaded.
+    """Download ``file`` to its path below ``root`` unless it exists. Return whether it was downloaded.
 
-    A second process waits for the first and finds its file. A different file of that name is not touched. Raises
-    :class:`FetchError` and other :class:`UserError`, in one line.
+    A second process waits for the first and finds its file. An existing file with other content is not changed.
+
+    Raises:
+        FetchError: No address serves the file.
+        UserError: The file cannot be written, or another file has its name.
     """
     target = place_of(root, file)
     if file_state(target, file) in THERE:
@@ -82,7 +89,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
             return False
         if state == "other":
             text = f"differs from the published file ({wrong_content(target, file)})"
-            raise FetchError(f"{text}. Move it away to download the published file", target)
+            raise FetchError(f"{text}. To download the published file, move this one away", target)
         part = target.with_name(target.name + PART)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,9 +104,9 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
 
 
 def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) -> None:
-    """Create ``part`` the published file, from the first address that serves it.
+    """Download the published ``file`` to ``part``, from the first address that serves it.
 
-    Raises :class:`FetchError` with what was wrong with each. Wrong content is removed.
+    Raises :class:`FetchError` with the problem of each address. Wrong content is removed.
     """
     problems = []
     for address in addresses:
@@ -117,9 +124,9 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file.
+    """Append the response to the ``before`` bytes in ``part``, or replace them if the server sends the whole file.
 
-    Return the problem, or "" if all was sent.
+    Return the problem, or "" if the file is complete.
     """
     headers = {"User-Agent": "knot-runner"}
     if before:
@@ -128,7 +135,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
             resumes = answer.status == http.client.PARTIAL_CONTENT
             if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
-                return "the server sent another part of the file"
+                return "the server sent a part of the file that was not requested"
             received = before if resumes else 0
             length = answer.headers.get("Content-Length")
             end = received + int(length) if length else None
@@ -150,7 +157,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the response's data; network failures raise ConnectionError, unlike those of the disk."""
+    """Yield the response's data. Network failures raise ConnectionError, to tell them from failures of the disk."""
     while True:
         try:
             chunk = answer.read(CHUNK)

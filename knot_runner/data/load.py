@@ -1,4 +1,4 @@
-"""Loading a text task: every data set from its source, labeled, split, and checked before anything is trained."""
+"""Loading a text task: every data set is read from its source, labeled, split, and checked before training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
-    """Return the task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
+    """Return the task's data sets from ``settings.source``.
 
-    Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
+    ``data_root``: the folder of ``local`` sources. Equal settings and files give equal tasks.
+
+    Raises:
+        UserError: The message names the key, or the file and line.
     """
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
     if embedded:
-        task.notes.append(f"{settings.name}: the texts are generated, not comparable to published results")
+        task.notes.append(f"{settings.name}: the texts are generated. Results are not comparable to published ones")
     folder = open_folder(data_root) if settings.source == "local" else None
     for name, data in settings.datasets.items():
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
@@ -53,7 +56,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Return labeled train, valid and test of one data set, or None if it is left out; extend notes of ``task``."""
+    """Return labeled train, valid and test of one data set, or None if it is left out; extend the notes of ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
@@ -121,12 +124,12 @@ def _files_there(
     if required and not (is_whole and name in settings.may_be_missing):
         role, first = settings.datasets[name].role, required[0]
         if not is_whole:
-            remedy = f"Other files of {name} exist. To read {name} without this file, use task.missing=[{first}]"
+            remedy = f"Other files of {name} exist. To read {name} without this one, use task.missing=[{first}]"
         elif role == "local":
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
             remedy = f"The {role} data set is required"
-        raise UserError(f"file not found (for {name}). {remedy}", absent[first][0])
+        raise UserError(f"file not found (data set {name}). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:
@@ -154,7 +157,7 @@ def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
 
 
 def _finish(settings: TaskSettings, name: str, examples: Examples) -> Examples:
-    """Apply chunk and limit, and remove a transfer set's labels, in this order."""
+    """Apply ``chunk`` and ``max_examples``, and remove the labels of a transfer set, in this order."""
     data = settings.datasets[name]
     if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
         examples = splits.chunk(name, examples, data.chunk)

@@ -1,7 +1,7 @@
 """The parties of a distillation.
 
-Images are assigned to clients as local models, to the server's global model and to a transfer set. Alternatively, all
-examples of a task are one pool for a student and its teachers, with the labels that each sees.
+Images are assigned to clients with local models, to the server with the global model, and to a transfer set.
+Alternatively, all examples of a task form one pool for a student and its teachers, with the labels that each may see.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ SERVER, TRANSFER = "server", "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
-    """Return the parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
+    """Return the parties of ``task`` for ``shares`` and ``partition``, determined by ``seed``.
 
     The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
-    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test
-    images also form the test set of the server. Raises :class:`UserError` if a party would have too few images.
+    all training images, stratified by class. ``partition`` assigns the rest to the clients. The server's test set
+    consists of all test images.
+
+    Raises:
+        UserError: A party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
@@ -62,10 +65,12 @@ def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for the clients and those of the transfer set, both ascending.
+    """Return the rows of the clients and those of the transfer set, both ascending.
 
-    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class. Raises
-    :class:`UserError` if there are too few.
+    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class.
+
+    Raises:
+        UserError: There are too few examples.
     """
     return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
 
@@ -83,7 +88,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
     """Return the train part of ``images``, and a valid part of ``share`` of them unless it is None.
 
-    Others as :func:`_cut`.
+    Arguments and errors are those of :func:`_cut`.
     """
     if share is None:
         return {"train": images}
@@ -92,7 +97,7 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and errors begin with ``key``."""
+    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and messages begin with ``key``."""
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
@@ -101,11 +106,14 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """Return the student, and every teacher of ``config``, on all examples of ``task``; same seed, same examples.
+    """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
 
-    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (the
-    rest have none, -1). Both select epochs on the same valid part, of images a stratified share ``config.valid`` of the
-    training images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
+    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (others
+    are -1). All select epochs on the same valid part: of images a stratified share ``config.valid`` of the training
+    images, or none if that is None. Only the student is tested.
+
+    Raises:
+        UserError: A share leaves too few examples.
     """
     rows: dict[str, int] = {}
     splits: dict[str, Examples | Images] = {}
@@ -124,7 +132,7 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
 
 
 def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
-    """Return ``examples`` with the labels of a stratified ``share`` of them."""
+    """Return ``examples`` in which only a stratified ``share`` has labels."""
     if share == 1:
         return examples
     hidden, _ = _cut("method.labeled", examples.labels, share, seed, "teaching", "labeled")

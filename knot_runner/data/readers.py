@@ -1,6 +1,6 @@
-"""Readers of text files: csv, JSON lines and DailyDialog, plain or gzip, row by row.
+"""Readers of text files: csv, JSON lines and DailyDialog, plain or compressed by gzip, row by row.
 
-A file that is cut short, broken or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
+A file that is truncated, damaged or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
+    """Yield number and text of each line, with its line end, without a byte order mark. Raises for an empty file."""
     number = 0
     try:
         with open_unpacked(path) as file:
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
-    """Yield rows of a csv file with a header line; every row must have as many fields as the header."""
+    """Yield rows of a CSV file with a header line. Every row must have as many fields as the header."""
     last = ""
 
     def lines() -> Iterator[str]:
@@ -64,11 +64,11 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
         header = next(reader)
         _check_delimiter(path, header)
         if len(set(header)) < len(header):
-            raise UserError(f"line 1: a column name is repeated: {', '.join(header)}", path)
+            raise UserError(f"line 1: the header repeats a column name: {', '.join(header)}", path)
         for row in filter(None, reader):
             number = reader.line_num
             if len(row) != len(header):
-                fields = f"{len(row)} fields where the header has {len(header)}"
+                fields = f"{len(row)} fields, but the header has {len(header)}"
                 raise UserError(f"line {number}: {fields}. The file is truncated or corrupt", path)
             if not last.endswith("\n"):  # nothing else would show that it is truncated
                 problem = "the last row has no line end, so it may be truncated"
@@ -79,15 +79,15 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
-    """Refuse a header of one field that has another delimiter in it."""
+    """Refuse a header with one field that contains another delimiter."""
     for mark in DELIMITERS:
         if len(header) == 1 and mark in header[0]:
-            hint = f"delimiter: {json.dumps(mark)} beside format: csv reads it as {header[0].count(mark) + 1} columns"
+            hint = f"To read {header[0].count(mark) + 1} columns, add delimiter: {json.dumps(mark)} next to format: csv"
             raise UserError(f"line 1: only one column, {header[0][:60]!r}. {hint}", path)
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Yield objects of a JSON-lines file; blank lines are skipped."""
+    """Yield objects of a JSON-lines file. Blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -95,7 +95,11 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
 
 
 def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """Return the JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
+    """Return the JSON object in ``text``; ``options``: of ``json.loads``.
+
+    Raises:
+        UserError: It is not a JSON object. The message names ``where``.
+    """
     try:
         content = json.loads(text, **options)
     except (ValueError, RecursionError) as problem:
@@ -107,32 +111,32 @@ def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any
 
 
 def emotion_file(path: Path) -> Path:
-    """Return the file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the file of emotion labels of a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     """Yield utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
 
-    A line is a dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
+    A line is a dialogue, and ``__eou__`` ends each utterance. Raises if the two files do not match.
     """
     other = emotion_file(path)
     texts, emotions = read_lines(path), read_lines(other)
     for number, line in texts:
         _, labels = next(emotions, (0, None))
         if labels is None:
-            raise UserError(f"ends before line {number} of {path.name}. One of the two files is truncated", other)
+            raise UserError(f"ends before line {number}, unlike {path.name}. One of the two files is truncated", other)
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
             raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}, so it is truncated", path)
         marks = labels.split()
         if len(marks) != len(utterances):
-            text = f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
+            text = f"line {number} has {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
             raise UserError(text, path)
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
     if (extra := next(emotions, None)) is not None:
-        raise UserError(f"ends before line {extra[0]} of {other.name}. One of the two files is truncated", path)
+        raise UserError(f"ends before line {extra[0]}, unlike {other.name}. One of the two files is truncated", path)
 
 
 def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:

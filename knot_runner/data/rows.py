@@ -1,4 +1,4 @@
-"""From file records to examples: pick columns, add contexts, drop and map labels."""
+"""Conversion of file records to examples: selection of columns, contexts, and mapping of labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ColumnValues = dict[str, set[str | None]]
 
 @dataclass(slots=True)
 class TextRow:
-    """A row with its texts. ``label``: the raw label as text; None when the data set has no label column."""
+    """A row with its texts; ``label``: the raw label as text, None if the data set has no label column."""
 
     line: int
     text: str
@@ -38,7 +38,7 @@ class TextRow:
 
     @property
     def dialogue(self) -> str | None:
-        """The row's dialogue, if it has one."""
+        """Return the row's dialogue, or None."""
         return self.clients.get("dialogue")
 
 
@@ -46,8 +46,10 @@ class TextRow:
 class TextTable:
     """Rows of one file (or hub split), in order.
 
-    ``dropped``: rows without text, left out; ``read``: all rows of the file, also those that ``where`` filters out;
-    ``restarts``: dialogues whose id an earlier one has.
+    Attributes:
+        dropped: The number of rows without text, which are left out.
+        read: The number of all rows in the file, also of those that ``where`` filters out.
+        restarts: The number of dialogues with the id of an earlier one.
     """
 
     source: str
@@ -60,9 +62,10 @@ class TextTable:
 def read_table(
     source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
 ) -> TextTable:
-    """Return the ``columns`` of the records that match ``where``; rows without text are dropped and counted.
+    """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
 
-    Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
+    Raises:
+        UserError: No record has a column, no row is left, or the number of rows is not ``expected``.
     """
     needed = (columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue))
     unseen = {name for name in needed if name}
@@ -87,7 +90,7 @@ def read_table(
     if read == 0:
         raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"expected {expected} rows, got {read}. The file is truncated, or not this data set", source)
+        raise UserError(f"expected {expected} rows, got {read}. The file is truncated or from another data set", source)
     if unseen:
         column = min(unseen)
         raise UserError(f"no column '{column}'{nearest(column, known)}", source)
@@ -103,7 +106,7 @@ def read_table(
 
 
 def listed(column: str | list[str] | None) -> list[str]:
-    """Return the columns that a setting of one column, several or none names."""
+    """Return the columns in a setting that names one column, several or none."""
     if column is None:
         return []
     return column if isinstance(column, list) else [column]
@@ -112,7 +115,7 @@ def listed(column: str | list[str] | None) -> list[str]:
 def _name_dialogues(rows: list[TextRow]) -> int:
     """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
 
-    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2`` and so on if it is repeated.
+    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2``, ... if it is repeated.
     """
     names: set[str] = set()
     times: Counter[str] = Counter()
@@ -157,7 +160,7 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
 def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
     """Return the identity in one column or several; None if the record lacks one of them.
 
-    A slash within a value is doubled between several, so that no two identities are joined to the same text.
+    Slashes within the values of several columns are doubled, so that different identities have different texts.
     """
     values = [identity(record.get(name)) for name in listed(column)]
     if None in values:
@@ -166,7 +169,7 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 
 
 def identity(value: Any) -> str | None:
-    """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
+    """Return the value by which dialogues, speakers and filters are compared, written as :func:`raw_label` does.
 
     None for a missing one: null, NaN or a blank.
     """
@@ -188,10 +191,10 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
 
 
 def raw_label(value: Any) -> str:
-    """Return a raw label in the form used by settings: blanks around it removed, null -> "None".
+    """Return a raw label in the form used by settings: without surrounding blanks, null -> "None".
 
-    A whole number is one value however it is written, since pandas writes 5 as 5.0 in a column with missing values:
-    5.0 and "5.0" -> "5". Other texts stay whole: "v5.0", "gpt-4.0".
+    An integer has one form however it is written, because pandas writes 5 as 5.0 in a column with missing values: 5.0
+    and "5.0" -> "5". Other texts are unchanged: "v5.0", "gpt-4.0".
     """
     if isinstance(value, float) and value.is_integer():  # also 1e16, which str would not write in digits
         value = int(value)
@@ -200,9 +203,9 @@ def raw_label(value: Any) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
+    """Return each row's text, followed by up to ``previous`` earlier texts of its dialogue.
 
-    A row without a dialogue id has no context.
+    The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)
@@ -218,8 +221,10 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
     """Return the concatenated rows of the tables, labeled by ``task.datasets.<name>``.
 
-    Contexts are built before rows are dropped. Raises :class:`UserError` naming file, line and label for a raw label
-    that is in neither ``labels`` nor ``drop``.
+    Contexts are built before rows are dropped.
+
+    Raises:
+        UserError: A raw label is in neither ``labels`` nor ``drop``. The message names file, line and label.
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
@@ -236,7 +241,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             for called, client in row_clients.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
-        raise UserError(f"no row is left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
+        raise UserError(f"no rows left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
 
 
@@ -244,26 +249,26 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
     if row.label is None:
         return UNLABELED
     if row.label not in data.labels:
-        keys = f"labels nor drop of task.datasets.{name}"
+        known = f"task.datasets.{name}.labels"
         if set(data.labels) == set(labels.names):
-            keys = f"task.labels.names nor task.datasets.{name}.drop"
-        text = f"line {row.line}: label {row.label!r:.80} is in neither {keys}{nearest(row.label, data.labels)}"
-        raise UserError(text, table.source)
+            known = "task.labels.names"
+        text = f"line {row.line}: label {row.label!r:.80} is in neither {known} nor task.datasets.{name}.drop"
+        raise UserError(f"{text}{nearest(row.label, data.labels)}", table.source)
     return labels.names.index(data.labels[row.label])
 
 
 def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
-    """Check that raw labels map to labels of the task and are not dropped as well."""
+    """Check that raw labels map to labels of the task, and that none of them is also dropped."""
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
             raise UserError(f"unknown label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"'{raw}' is also in labels. Remove it from one of the two", f"{where}.drop")
+            raise UserError(f"label '{raw}' is in both labels and drop. Remove it from one of the two", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them.
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids, or repeats them.
 
     A file that is read twice counts once.
     """

@@ -1,4 +1,4 @@
-"""Where data sets come from: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
+"""The sources of data sets: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, or a folder made from others. ``path``: below ``paths.data_dir``.
+    """One file of a data set, or a folder created from others; ``path``: below ``paths.data_dir``.
 
-    Its size in bytes and its sha256 (hex) as published; None where they are not known.
+    ``size`` (bytes) and ``sha256`` (hex) as published; None if unknown.
     """
 
     path: str
@@ -60,11 +60,11 @@ class DataSet:
             require(address.startswith(("https://", "http://")), "from", f"{address!r} does not begin with https://")
             require(address.endswith("/"), "from", f"{address!r} does not end with /, so it is not a folder")
         require(bool(self.files), "files", "no files listed")
-        require(bool(self.sources or self.how), "how", "required if from is not set. Describe how to get the files")
+        require(bool(self.sources or self.how), "how", "required if 'from' is not set. Describe how to get the files")
 
     @property
     def size(self) -> int | None:
-        """Bytes of all files; None where the size of one is not known."""
+        """Return the bytes of all files; None if the size of one is unknown."""
         total = 0
         for file in self.files:
             if file.size is None:
@@ -77,7 +77,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
+        """Return whether all of its files (or their substitutes) exist below ``root``, some of them, or none."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
@@ -88,7 +88,11 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """Return all data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
+    """Return all data sets by their names, sorted.
+
+    Raises:
+        UserError: A file is wrong. The message names it and the key.
+    """
     return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
 
@@ -108,7 +112,11 @@ def _read(path: Path) -> DataSet:
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Return the data sets of ``names`` (data sets or tasks); all without names. Raises :class:`UserError`."""
+    """Return the data sets of ``names`` (data sets or tasks), or all if there are no names.
+
+    Raises:
+        UserError: A name is unknown.
+    """
     if not names:
         return list(known.values())
     chosen = set()

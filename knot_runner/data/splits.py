@@ -18,16 +18,18 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Return the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
+    """Return the random generator of the draw ``name``, seeded by the first 64 bits of its sha256."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
+    """Return rows (kept, taken) of ``labels`` (int [N]), with the ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
-    few rows.
+    the kept part. Without stratification if :func:`can_stratify` is false.
+
+    Raises:
+        UserError: There are too few rows. The message names ``key``.
     """
     count = len(labels)
     if can_stratify(labels, share):
@@ -36,12 +38,12 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"{count} rows are too few to be divided in two", key)
+        raise UserError(f"{count} rows cannot be divided into two parts with this share", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Return whether both parts have room for every label that has two rows or more."""
+    """Return whether both parts can hold every label that has at least two rows."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -55,8 +57,8 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     """Return ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
-    would take longer than a short run, and another version may sample other rows.
+    This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
+    scikit-learn would take longer than a short run, and another version may sample other rows.
     """
     taken = int(np.ceil(share * count))
     return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
@@ -65,7 +67,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return :func:`random_rows` of the rows of ``labels`` [N], stratified by label.
 
-    Both parts need room for every label, and every label two rows.
+    Both parts must be able to hold every label, and every label must have at least two rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)
@@ -80,7 +82,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """Return ``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
+    """Return ``counts`` [C] scaled and rounded to integers with sum ``total``: largest remainders, ties at random."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -95,7 +97,10 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """Return ``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
+    """Return ``exact`` [C] >= 0 rounded to integers with sum ``total``.
+
+    Of equal remainders, the first is rounded up.
+    """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return counts
@@ -113,36 +118,42 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """Check that ``names`` of the given splits are one of :data:`LAYOUTS`. Raises :class:`UserError`."""
+    """Check that ``names``, the given splits, are one of :data:`LAYOUTS`.
+
+    Raises:
+        UserError: They are not.
+    """
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
-        wrong = f"{', '.join(sorted(names))} do not go together" if names else "no files listed"
+        wrong = f"unsupported combination of splits: {', '.join(sorted(names))}" if names else "no files listed"
         raise UserError(f"{wrong}. Use pool, train + heldout, or train with valid and test", where)
 
 
 def complete_splits(
     name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
 ) -> dict[str, Examples]:
-    """Train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` that its files have.
+    """Return train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` in its files.
 
-    Official splits stay; ``pool`` is cut by ``split``, ``heldout`` halved, and a missing split cut from train. A
-    transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
-    (KNOT Table 1); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by. Raises
-    :class:`UserError`.
+    Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
+    from train. A transfer set given as a pool is divided like the others, so that its texts are the paper's 70% train
+    part (KNOT Table 1); its test part is unused. ``notes`` receives a line if labels are too rare to stratify by.
+
+    Raises:
+        UserError: A split would be empty.
     """
 
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
-            notes.append(f"{name}: too few rows of some labels, so {len(rows)} rows are divided at random")
+            notes.append(f"{name}: some labels have too few rows, so {len(rows)} rows are split without stratification")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"0 leaves no test rows of {name}", "task.split.test")
+        raise UserError(f"0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
@@ -177,8 +188,11 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Return (train, test) with a ``share`` of the images in test.
 
-    Images are stratified by label; if writers are known, they are sampled from each writer, so that every writer of two
-    images or more has some in both. Raises :class:`UserError`.
+    Images are stratified by label. If writers are known, images are sampled from each writer, so that every writer with
+    at least two images has some in both.
+
+    Raises:
+        UserError: There are too few images.
     """
     if images.users is None:
         kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
@@ -191,7 +205,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
+    """Return bool [N]: a random ``share`` of each user's rows, at least one and never all; none of a single row."""
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)

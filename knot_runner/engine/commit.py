@@ -51,9 +51,9 @@ OTHER_DATA = "the data changed since this run was interrupted. It starts from th
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: the step it was made after (-1: none yet), tensors, and plain values.
+    """A commit: its step (-1: there is none), tensors, and plain values.
 
-    ``problem``: one line if the last commit was damaged and moved away; else "".
+    ``problem``: one line if the last commit was damaged and moved away; otherwise "".
     """
 
     step: int
@@ -63,9 +63,9 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use under that folder's lock.
+    """The committed state of one run or stage in ``folder``. Use it only while holding that folder's lock.
 
-    ``share``: commits share what does not change, in parts (:class:`StateParts`).
+    ``share``: commits store unchanged tensors once, in parts (:class:`StateParts`).
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
@@ -77,9 +77,13 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Return the last commit, verified; ``step=-1`` when there is none, or a damaged one.
+        """Return the last commit after verifying it; ``step=-1`` if there is none, or if it is damaged.
 
-        The log is truncated to it. Raises OSError and, if damaged files cannot be moved, :class:`UserError`.
+        The log is truncated to it.
+
+        Raises:
+            OSError: A file cannot be read.
+            UserError: Damaged files cannot be moved.
         """
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
@@ -100,10 +104,10 @@ class Checkpoint:
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
-        """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON.
+        """Commit the state after ``step``, and the ``rows`` logged since the last commit.
 
-        Returns those of ``tensors`` that have just moved into a file shared between commits: the same values,
-        memory-mapped, to be used instead.
+        ``values`` and ``rows`` are plain JSON. Returns the entries of ``tensors`` that were moved to a file shared
+        between commits, as memory-mapped tensors with the same values. The caller should use these instead.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -135,17 +139,21 @@ class Checkpoint:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def clear(self) -> None:
-        """Delete the states (the work is finished and its result stored elsewhere); the log stays."""
+        """Delete the states. The work is finished, and its result is stored elsewhere; the log stays."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
     @property
     def _work(self) -> str:
-        """Return the identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
+        """Return the identity of the work: the names of the folder (run id, or key of a stage) and of its parent."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """Return the record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
+        """Return the record, and the bytes of its state and of its log.
+
+        Raises:
+            DoesNotMatch: A file differs from its digest.
+        """
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))
         if problem := sealed_problem(record):
@@ -167,7 +175,7 @@ class Checkpoint:
             raise DoesNotMatch(f"{self.folder / name}: no longer exists") from None
 
     def _cut_log(self, committed: bytes) -> None:
-        """Truncate the log to its beginning ``committed``; it is never made longer."""
+        """Truncate the log to its beginning ``committed``; it never becomes longer."""
         path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):
@@ -177,8 +185,7 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    Warns through ``note`` where other code made it; with ``code`` (``--stale=rerun``) such a commit is not resumed
-    from.
+    Warn through ``note`` if other code wrote it. With ``code`` (``--stale=rerun``) such a commit is not used.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -187,7 +194,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
-    """Return :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -196,10 +203,14 @@ def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[
 
 
 class Commits:
-    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps). Use under a lock.
+    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps).
 
-    ``code``: if given, commits made by other code are not resumed from; ``plugins``: count as part of that code.
-    ``step``: the last committed step, -1 before any.
+    Use them only while holding the lock.
+
+    Attributes:
+        code: If set, commits of other code versions are not used.
+        plugins: Plug-ins that count as part of that code.
+        step: The last committed step, -1 before any.
     """
 
     def __init__(
@@ -231,13 +242,13 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Return whether a commit is due: commits take a bounded share of the time."""
+        """Return whether a commit is due. Commits take a bounded share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step.
 
-        Returns what :meth:`Checkpoint.save` does.
+        Returns the result of :meth:`Checkpoint.save`.
         """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}

@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted on a model's forward pass of two examples on the CPU."""
+"""Floating-point operations of one forward pass, counted in a forward pass of two examples on the CPU."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ExampleFlops:
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """Return the FLOPs of one example (a text of ``length`` tokens).
 
-    Matrix products, convolutions and attention, two operations for each multiply-add, by the formulas of
-    ``torch.utils.flop_counter``; all else (norms, activations) is left out.
+    They cover matrix products, convolutions and attention, with two operations for each multiply-add, by the formulas
+    of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
 
-    None for a custom model without such operations, or whose operations cannot be counted.
+    None for a custom model without such operations, or with operations that cannot be counted.
     """
     counted = _Counted()
     try:
@@ -75,9 +75,10 @@ def _examples(network: Network, length: int) -> Tensors:
 
 
 class _Counted(TorchDispatchMode):
-    """Sums the FLOPs of operations called inside the block.
+    """Sums the FLOPs of operations inside the block.
 
-    Torch's ``FlopCounterMode`` counts per module, for which it imports torch's compiler: slower than a short run.
+    Torch's ``FlopCounterMode`` counts per module. For that it imports torch's compiler, which takes longer than a short
+    run.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The configured device, or a refusal; and the switches that make the same command give the same numbers."""
+"""The configured device, and the switches that make results reproducible."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _name = ""
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device that ``hardware.device=name`` stands for.
+    """Return the device that ``hardware.device=name`` selects.
 
-    Raises :class:`UserError` where there is no such device.
+    Raises:
+        UserError: There is no such device.
     """
     device = torch.device(first_device() if name == "auto" else name)
     entry = DEVICES[device.type]
     count = entry.count()
     if count <= (device.index or 0):
-        problem = f"only {count} available ({device.type}:0 is the first)" if count else f"no {entry.title} available"
+        problem = f"only {count} available (the first is {device.type}:0)" if count else f"no {entry.title} available"
         raise UserError(problem, "hardware.device", name, hint="Use hardware=cpu or hardware=auto")
     return device
 
@@ -33,10 +34,10 @@ def choose_device(name: str) -> torch.device:
 def prepare_device(hardware: HardwareSettings) -> torch.device:
     """Set threads and deterministic kernels in this process and return the device.
 
-    Threads come from the config, because results change with their number (summation order).
+    Threads are a setting, because results depend on their number (summation order).
 
     Raises:
-        UserError: There is no such device, or it does not have ``hardware.precision``.
+        UserError: There is no such device, or it does not support ``hardware.precision``.
     """
     global _name
     device = choose_device(hardware.device)
@@ -50,12 +51,12 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return where values of ``device`` are computed on in float64: there, or on the CPU if it has no float64."""
+    """Return the device for float64 computations on values of ``device``: the CPU if it has no float64."""
     return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``, or if it has no float64 and they are of it, on the CPU."""
+    """Return ``values`` on ``device``, or float64 values on the CPU if the device has no float64."""
     return values.to(float64_device(device) if values.dtype == torch.float64 else device)
 
 
@@ -65,15 +66,15 @@ def in_float64(values: Tensor) -> Tensor:
 
 
 def zero_sum(device: torch.device, *shape: int) -> Tensor:
-    """Return zeros to sum losses in on ``device``: in float64, or float32 if it has no float64."""
+    """Return zeros for summing losses on ``device``, in float64, or in float32 if it has no float64."""
     dtype = torch.float64 if float64_device(device) == device else torch.float32
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def machine() -> str:
-    """Return what of this machine and process decides a run's bits, beyond its settings.
+    """Return a description of everything on this machine that determines a run's bits, in addition to its settings.
 
-    CPU instructions, threads, torch and GPU.
+    These are CPU instructions, threads, torch and GPU.
     """
     threads = counted(torch.get_num_threads(), "thread")
     parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]
@@ -81,10 +82,10 @@ def machine() -> str:
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
-    """Return the ``machines`` of records of finished work, and this one, each once."""
+    """Return the machines in the ``machines`` entries of ``records`` and the current machine, without duplicates."""
     return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """Return ``hardware.num_workers``, or one per core."""
+    """Return ``hardware.num_workers``; 0 stands for one per core."""
     return hardware.num_workers or cores()

@@ -1,12 +1,12 @@
-"""Tensors in files: one as a safetensors file, and parts that commits share.
+"""Tensors in files: in one safetensors file, or in parts that commits share.
 
-A file is written directly from the tensors' memory: the library's ``save`` copies all of them twice.
+A file is written directly from the tensors' memory. The library's ``save`` would copy all tensors twice.
 
-A federated state may hold a tensor for every client (a control variate, a head), of which a round changes those of its
-participants. A tensor that is the same object, unchanged in place, as in the commit before is settled. Settled tensors
-go into a part as soon as they are :data:`PART_BYTES` together, so that a tensor is written at most twice, and small
-states have no parts. A part is dropped when less than half of its bytes are in use; its remaining tensors settle again.
-From then on a settled tensor is the part's own memory-mapped content: memory does not grow with the clients.
+A federated state may hold a tensor for every client (a control variate, a head), and a round changes only those of its
+participants. A tensor is settled if it is the same object, unchanged in place, as in the previous commit. Settled
+tensors move into a part once they have :data:`PART_BYTES` together. A tensor is therefore written at most twice, and
+small states have no parts. A part is dropped when less than half of its bytes are in use, and its remaining tensors
+settle again. A settled tensor is then memory-mapped from its part, so that memory does not grow with the clients.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
+    """Return the parts of the file of ``tensors``, in order, with the same bytes as ``safetensors.torch.save``.
 
-    Large parts share the memory of tensors that lie contiguous on the CPU: write them before those change. Raises
-    TypeError for a type that the table above lacks.
+    Large parts share the memory of tensors that are contiguous on the CPU. Write them before these tensors change.
+
+    Raises:
+        TypeError: The table above lacks the type of a tensor.
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
@@ -69,10 +71,13 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of the file ``path`` as arrays on its mapped pages (:func:`map_file`).
+    """Return the tensors of the file ``path`` as arrays on memory-mapped pages (:func:`map_file`).
 
-    What is written to them stays in this process. For files that have been compared with their digest. Raises
-    SafetensorError, OSError.
+    Changes to them stay in this process. The file must have been verified before.
+
+    Raises:
+        SafetensorError: The file is damaged.
+        OSError: The file cannot be read.
     """
     with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
         pass
@@ -108,7 +113,7 @@ class DoesNotMatch(Exception):
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor as a commit saw it: the object, and how often it had been changed in place."""
+    """A tensor at the time of a commit: the object, and the number of its changes in place until then."""
 
     tensor: Tensor
     version: int
@@ -120,14 +125,14 @@ class _Seen:
     def is_now(self, tensor: Tensor | None) -> bool:
         """Return whether ``tensor`` is the same object, unchanged.
 
-        Tensors of inference mode have no version counter.
+        Tensors created in inference mode have no version counter, so the answer for them is no.
         """
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part's digest and size, and its tensors that are still in the last state."""
+    """The digest and size of a part, and those of its tensors that the last state still uses."""
 
     sha256: str
     size: int
@@ -150,7 +155,7 @@ class StateParts:
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
         """Return the tensors that the next commit has to write, and those just moved into a part, by name.
 
-        The latter are memory-mapped. Writes at most one part, which no commit names yet.
+        The latter are memory-mapped. At most one part is written; no commit refers to it yet.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
@@ -165,11 +170,15 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return the parts' entry of a commit's record: file, digest and names in use of each."""
+        """Return the parts' entry of a commit's record: the file, digest and used names of each part."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """Return the tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
+        """Return the memory-mapped tensors of the parts that a commit's ``record`` names.
+
+        Raises:
+            DoesNotMatch: A part differs from its digest.
+        """
         self._parts, self._last, tensors = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
@@ -178,7 +187,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name (dropped ones, or from before a kill)."""
+        """Delete parts that the last commit does not name: dropped ones, or those of a killed process."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
@@ -200,7 +209,7 @@ class StateParts:
         return mapped
 
     def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
-        """Note the part ``file``, of whose ``content`` the tensors ``names`` are in the state."""
+        """Register the part ``file``, whose tensors ``names`` in ``content`` belong to the state."""
         held = {name: _Seen.of(content[name]) for name in names}
         self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 

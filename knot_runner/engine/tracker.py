@@ -1,6 +1,6 @@
-"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or one of a plug-in (``TRACKERS["name"] = begin``).
+"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or a plug-in's (``TRACKERS["name"] = begin``).
 
-The local records are authoritative, so a failing tracker is reported once and dropped.
+The local records are authoritative. A failing tracker is therefore reported once and switched off.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ STEPS = ("round", "iteration", "epoch")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Facts of a run, passed to a tracker when it begins.
+    """Facts about a run, which a tracker receives when it begins.
 
-    ``config``: the whole composed config, plain values with string keys; it holds no API key or password from the
-    environment, which composing refuses. ``family``: the kind of run (federated, distillation, distance, ...).
+    ``config``: the whole composed config, plain values with string keys. It holds no API key or password from the
+    environment, because composition refuses them. ``family``: the kind of run (federated, distillation, distance, ...).
     """
 
     spec: TrackerSettings
@@ -47,7 +47,7 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name; the run id is the unique one."""
+        """Return a readable name. Only the run id is unique."""
         return f"{self.method}-seed{self.seed}"
 
     @property
@@ -62,24 +62,27 @@ class TrackedRun:
 
 
 class Mirror(Protocol):
-    """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
+    """The mirror of one run.
+
+    If a method raises an exception, it is reported once, and the run continues without the mirror.
+    """
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Mirror one ``row`` of numbers, its keys joined by ``/``.
+        """Mirror one ``row`` of numbers, with nested keys joined by ``/``.
 
-        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch); keys without such a
+        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch). Keys without such a
         counter are left out.
         """
 
     def summarize(self, values: Facts) -> None:
-        """Return the numbers of the finished run, and its ``status``."""
+        """Mirror the numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
-        """End the run, for good or, with ``failed``, by an error or a signal."""
+        """End the run; ``failed``: whether an error or a signal ended it."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
-    """Return nested ``values`` with their keys joined by ``joint``."""
+    """Return nested ``values`` as a flat dict, with keys joined by ``joint``."""
     joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -90,7 +93,7 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 def counting_keys(row: LogRow) -> Counters:
     """Return key of a flat ``row`` -> the key that counts it.
 
-    The first of :data:`STEPS` beside it, else one of the row.
+    It is the first of :data:`STEPS` with the same prefix, otherwise one of the row.
     """
     keys = {}
     for key in row:
@@ -103,7 +106,7 @@ def counting_keys(row: LogRow) -> Counters:
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """Yield (key, value, step) of every finite number in a flat ``row``, except the steps themselves.
+    """Yield (key, value, step) of every finite number in a flat ``row``, except for the steps themselves.
 
     ``otherwise``: the step of keys without a counter.
     """

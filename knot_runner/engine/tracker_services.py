@@ -26,7 +26,7 @@ _UNUSUAL = re.compile(r"[^\w./ -]")
 
 
 def begin_wandb(run: TrackedRun) -> WandbMirror:
-    """Raise whatever ``wandb.init`` does."""
+    """Begin or continue the run in Weights & Biases. Raises the exceptions of ``wandb.init``."""
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
@@ -48,7 +48,10 @@ def begin_wandb(run: TrackedRun) -> WandbMirror:
 
 
 class WandbMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Each key is plotted over its counter."""
+    """Mirror to Weights & Biases, which plots each key over its counter.
+
+    See :class:`~knot_runner.engine.tracker.Mirror`.
+    """
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -72,7 +75,7 @@ class WandbMirror:
 
 
 class TensorBoardMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+    """Mirror to TensorBoard, numbers only; see :class:`~knot_runner.engine.tracker.Mirror`."""
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -89,7 +92,7 @@ class TensorBoardMirror:
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """Log the numbers as the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
+        """Log the numbers as metrics of the hyperparameters, by which the HPARAMS dashboard compares runs."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
@@ -101,7 +104,7 @@ class TensorBoardMirror:
 
 
 def begin_mlflow(run: TrackedRun) -> MlflowMirror:
-    """Raise whatever MLflow's client does."""
+    """Begin or continue the run in MLflow. Raises the exceptions of MLflow's client."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(FINISH_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     from mlflow import MlflowClient
@@ -125,7 +128,7 @@ def begin_mlflow(run: TrackedRun) -> MlflowMirror:
 
 
 class MlflowMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+    """Mirror to MLflow, numbers only; see :class:`~knot_runner.engine.tracker.Mirror`."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id, self._rows = client, run_id, 0

@@ -1,6 +1,6 @@
-"""The input of methods that train in rounds.
+"""The input of methods that train in rounds: clients, the server's examples, and training settings.
 
-Clients with examples and networks, the server's examples, and training settings. No raw data, no files.
+It holds networks and row numbers, but no raw data and no files.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Folded = tuple[FederatedState, RoundRow]
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients, or with ``members`` a cluster of them, trained separately.
+    """All clients, or with ``members`` one cluster of them, which is trained separately.
 
-    ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster.
-    ``server``: of a server that distills, its test examples; ``transfer``: its unlabeled set; ``random``: examples for
-    probability biases, none where no weighting uses them.
+    ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
+    ``server``: the test examples of a server that distills; ``transfer``: its unlabeled set; ``random``: examples for
+    probability biases, empty if no weighting uses them.
     """
 
     clients: tuple[Party, ...]
@@ -72,7 +72,7 @@ class Federation:
 
     @property
     def everyone(self) -> range:
-        """Return the numbers of all clients, with those that take part in no round."""
+        """Return the numbers of all clients, including those that take part in no round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -81,12 +81,12 @@ class Federation:
 
     @cached_property
     def label_points(self) -> list[list[float]]:
-        """See :func:`label_points`."""
+        """Return the coordinates of the classes; see :func:`~knot_runner.methods.party.label_points`."""
         return label_points(self.labels)
 
     @property
     def layout(self) -> FlatLayout:
-        """Return where the parameters of the first architecture lie."""
+        """Return the positions of the parameters of the first architecture."""
         return self.architectures[0].layout
 
     @property
@@ -95,23 +95,23 @@ class Federation:
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
-        """Return the number of the client's architecture, whatever the cluster."""
+        """Return the number of the client's architecture, which does not depend on clusters."""
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Return where the parameters of the client's model lie."""
+        """Return the positions of the parameters of the client's model."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """Return the model that the client begins with: the same for all of its architecture."""
+        """Return the client's initial model, which all clients of its architecture share."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
-        """Return the federation of which ``clients`` take part in a round."""
+        """Return the federation in which ``clients`` take part in the next round."""
         return dataclasses.replace(self, chosen=tuple(clients))
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """Return the federation of ``members`` alone, none of them unseen."""
+        """Return the federation that consists of ``members``, all of which take part in rounds."""
         server = self.server
         if server is not None:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
@@ -121,12 +121,15 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request for inference of the client's ``model`` on ``rows`` of all test or all training examples."""
+        """Return a request for inference of the client's ``model`` on ``rows`` of the test or training examples."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
     def participants(self) -> int:
-        """Return the clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1); of a number, at most all."""
+        """Return the number of clients in a round: m = max(C K, 1) for a share C, or at most K for a number.
+
+        McMahan et al. 2017, Algorithm 1.
+        """
         wanted = self.training.clients_per_round
         return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
@@ -136,13 +139,14 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return ``participants`` by all clients; of Poisson sampling q, whoever took part."""
+        """Return ``participants`` divided by the number of clients; with Poisson sampling the rate q instead."""
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
         """Return the participants of ``round``, drawn from (seed, round), in ascending order.
 
-        Without replacement, or each by itself with probability q, perhaps none.
+        They are drawn without replacement. With Poisson sampling, each client is drawn independently with probability
+        q, and the list may be empty.
         """
         if self.chosen is not None:
             return sorted(self.chosen)
@@ -159,10 +163,13 @@ class Federation:
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """Return ``federation`` whose server distills.
+    """Return ``federation`` with a server that distills.
 
-    ``transfer`` [n]: the rows of the training examples that it distills on; ``random`` [r]: the rows that biases are
-    computed from; ``tests`` [m]: the rows of the test examples that it is evaluated on.
+    Args:
+        federation: The clients.
+        tests: Rows [m] of the test examples that evaluate the server's model.
+        transfer: Rows [n] of the training examples that the server distills on.
+        random: Rows [r] of the training examples from which biases are computed.
     """
     network = federation.architectures[0].network
     return dataclasses.replace(

@@ -35,18 +35,18 @@ def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return E: L2 confidence, the distance of the teacher's output from its own bias B_k (definition 5.1)."""
+    """Return E: L2 confidence, the distance of the teacher's output from its probability bias B_k (definition 5.1)."""
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
     return distance
 
 
 def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
-    """Return what is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
+    """Return why ``weights`` are not valid, [N, K] for ``q`` [N, K, C]; "" if they are."""
     if not isinstance(weights, Tensor):
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
-        return f"weights {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
+        return f"weights of shape {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
     return "" if (weights >= 0).all() and weights.isfinite().all() else "a weight that is negative or not finite"
 
 
@@ -58,9 +58,10 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K] with 1 for all teachers of an example whose weights are all 0.
+    """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
 
-    So they can be normalized: no teacher departs from its reference there, and none says more than another.
+    The weights can then be normalized. Such an example has equal weights, because no teacher departs from its
+    reference.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
@@ -68,21 +69,21 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 def probability_bias(logits: Tensor) -> list[float]:
     """Return B_k, the share of random examples whose argmax is each label.
 
-    ``logits`` [N, C]: of these examples. There is one pseudo-count per class (KNOT App. D.1).
+    ``logits`` [N, C]: of these examples. One pseudo-count is added to each class (KNOT App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
+    """Return whether the weighting reads biases, which need inference on random texts; true for plug-ins."""
     return weighting not in ("A", "D", "U")
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """Return ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones.
+    """Return ``bias.images`` unlabeled images with the shape of ``public``, the images of the transfer set.
 
-    Uniform noise, or these with their pixels permuted (the same in all channels).
+    They are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
     """
     draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)

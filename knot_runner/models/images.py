@@ -1,6 +1,6 @@
 """Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-The last linear layer is ``head`` in all. Inner features for distillation are listed in :mod:`knot_runner.models.taps`.
+The last linear layer of all models is ``head``. :mod:`knot_runner.models.taps` lists hidden features for distillation.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ Shape = tuple[int, int, int]
 
 
 def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module:
-    """Return the model of ``spec``: x [B, C, H, W] -> logits [B, classes].
+    """Return the model of ``spec``, x [B, C, H, W] -> logits [B, classes], initialized from torch's current seed.
 
-    Weights come from torch's current seed. Raises :class:`UserError` if the images are too small.
+    Raises:
+        UserError: The images are too small.
     """
     kinds: dict[type, Callable[..., nn.Module]] = {
         MlpSettings: Mlp,
@@ -47,7 +48,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
 
 class _Dense(nn.Module):
-    """Flatten, hidden layers with ReLU, head, which come after a model's other layers."""
+    """Flatten, hidden layers with ReLU, and the head, after a model's other layers."""
 
     def _add_dense(self, sizes: list[int], classes: int, output: str) -> None:
         self.flatten = nn.Flatten()
@@ -71,7 +72,7 @@ class Mlp(_Dense):
         self._add_dense([math.prod(shape), *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         return self._through_dense(x)
 
 
@@ -87,11 +88,11 @@ class Cnn(_Dense):
             channels = conv.channels
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
-                raise UserError(f"{len(spec.convs)} convolutions are too many for {shape[1]}x{shape[2]}", "model.convs")
+                raise UserError(f"{len(spec.convs)} convs are too many for {shape[1]}x{shape[2]} images", "model.convs")
         self._add_dense([channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         for conv in self.convs:
             x = max_pool(F.relu(conv(x)))
         return self._through_dense(x)
@@ -100,8 +101,8 @@ class Cnn(_Dense):
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
     """Yield (channels before, channels after, stride) of every block.
 
-    There are ``counts`` blocks per stage. The first stage has ``width`` channels, and each next one has twice as many;
-    its first block halves the sides.
+    There are ``counts`` blocks per stage. The first stage has ``width`` channels, and each following stage twice as
+    many. The first block of these stages halves the sides.
     """
     for stage, count in enumerate(counts):
         after = width * 2**stage
@@ -122,7 +123,7 @@ class _Block(nn.Module):
             self.short = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), make_norm(spec, after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         return F.relu(y + self.short(x))
 
@@ -144,16 +145,16 @@ class Resnet(nn.Module):
         initialize_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
         return self.head(x.mean((2, 3)))  # not adaptive pooling, whose gradient is not deterministic on CUDA
 
 
 class _PreActivation(nn.Module):
-    """Normalization and ReLU before each convolution.
+    """A residual block with normalization and ReLU before each convolution.
 
     Residual and output have no final activation: the next block, or the network's last normalization, applies the ReLU.
-    A widening shortcut takes the activated input.
+    A shortcut that widens reads the activated input.
     """
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
@@ -165,7 +166,7 @@ class _PreActivation(nn.Module):
         self.short = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         active = F.relu(self.norm1(x))
         y = self.conv2(F.relu(self.norm2(self.conv1(active))))
         return y + (x if self.short is None else self.short(active))
@@ -188,7 +189,7 @@ class Wrn(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         x = F.relu(self.norm(self.stages(self.stem(x))))
         return self.head(x.mean((2, 3)))
 
@@ -196,13 +197,13 @@ class Wrn(nn.Module):
 class Vgg(nn.Module):
     """VGG; ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8.
 
-    VGG-8 has 3,965,028 parameters with 100 classes of 3x32x32.
+    VGG-8 has 3,965,028 parameters for 100 classes and 3x32x32 images.
     """
 
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         if min(shape[1:]) < 2**spec.pools:
-            raise UserError(f"{spec.pools} poolings are too many for {shape[1]}x{shape[2]}", "model.pools")
+            raise UserError(f"{spec.pools} poolings are too many for {shape[1]}x{shape[2]} images", "model.pools")
         self.stages, before = nn.ModuleList(), shape[0]
         for sizes in spec.stages:
             layers = []
@@ -217,7 +218,7 @@ class Vgg(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
@@ -235,8 +236,8 @@ STEM = 32
 class _InvertedResidual(nn.Module):
     """Inverted residual block of MobileNetV2.
 
-    A 1x1 convolution to ``expansion`` times the channels (none if 1), a depthwise 3x3 convolution and a linear 1x1
-    convolution. The result is added to the input if the shape is the same.
+    It has a 1x1 convolution to ``expansion`` times the channels (none if 1), a depthwise 3x3 convolution and a linear
+    1x1 convolution. The result is added to the input if they have the same shape.
     """
 
     def __init__(self, spec: MobilenetSettings, before: int, after: int, expansion: int, stride: int) -> None:
@@ -252,7 +253,7 @@ class _InvertedResidual(nn.Module):
         self.adds = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         y = x if self.expand is None else F.relu6(self.norm1(self.expand(x)))
         y = F.relu6(self.norm2(self.depthwise(y)))
         y = self.norm3(self.project(y))
@@ -260,10 +261,10 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """MobileNetV2 (Sandler et al. 2018), as torchvision builds and initializes it; with GroupNorm for federated rounds.
+    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision; with GroupNorm for federated rounds.
 
-    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. The paper's
-    strides at every image size; without torchvision's dropout before the head.
+    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. Strides are the
+    paper's at every image size. There is no dropout before the head, unlike in torchvision.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:
@@ -287,7 +288,7 @@ class Mobilenet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         x = self.stages(F.relu6(self.norm(self.stem(x))))
         x = F.relu6(self.last_norm(self.widen(x)))
         return self.head(x.mean((2, 3)))

@@ -1,10 +1,9 @@
 """Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The clients of the stacked engine have padded batches of unequal sizes.
-
-The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU. There, PyTorch's
-pooling (2.11 to 2.13) of tensors with channels first is not vectorized, and takes longer than the convolutions of a
-small network. Its pooling of tensors with channels last is vectorized.
+The stacked engine pads the batches of clients to equal sizes. The pooling has the values and gradients of
+``F.max_pool2d``, bit for bit, in less time on a CPU. PyTorch's pooling (2.11 to 2.13) of tensors with channels first is
+not vectorized there, and takes longer than the convolutions of a small network. Its pooling of tensors with channels
+last is vectorized.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def initialize_convolutions(model: nn.Module) -> None:
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """Return the layer set by ``model.norm``."""
+    """Return the normalization layer that ``model.norm`` selects."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)
@@ -42,9 +41,10 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 class BatchNorm(nn.Module):
     """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask`` and ``frozen``.
 
-    ``mask`` [B] (1 = a real sample, 0 = padding), when set, leaves padding out of mean and variance. ``frozen`` uses
-    the running statistics in training too, and does not update them; so does a batch with a single value per channel
-    (one image of 1x1), for which PyTorch raises an error, as it has no variance. Running statistics are buffers.
+    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. With ``frozen``,
+    training uses the running statistics and does not update them. A batch with a single value per channel (one image of
+    1x1) is processed in the same way; PyTorch raises an error for it, because it has no variance. Running statistics
+    are buffers.
     """
 
     running_mean: Tensor
@@ -90,8 +90,8 @@ _aten = torch.ops.aten
 def max_pool(x: Tensor) -> Tensor:
     """Return the maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W].
 
-    As in ``F.max_pool2d``, a last odd row or column is left out, NaN stays NaN, and the first of equal values, row by
-    row, gets the gradient.
+    As in ``F.max_pool2d``, a last odd row or column is ignored, NaN stays NaN, and the gradient goes to the first of
+    equal values, row by row.
     """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
@@ -110,7 +110,7 @@ def _has_channels_last(x: Tensor) -> bool:
 class _ByChannelsLast(torch.autograd.Function):
     """Pooling of a copy with channels last.
 
-    Inputs, outputs and gradients have channels first, so that the layers around it compute exactly as around
+    Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
     ``F.max_pool2d``.
     """
 

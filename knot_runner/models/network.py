@@ -1,6 +1,6 @@
 """An architecture as plain data, and the module that it describes.
 
-One type covers models of texts, models of images, and image models made by a function given by name.
+One type covers text models, image models, and custom image models, which a named function builds.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ class Network:
 
     @property
     def shape(self) -> Shape:
-        """(channels, height, width) of its images."""
+        """Return (channels, height, width) of its images."""
         assert not isinstance(self.inputs, int), "a text model has no images"
         return self.inputs
 
     @property
     def reads_texts(self) -> bool:
-        """Whether it is a model of texts."""
+        """Return whether it is a text model."""
         return isinstance(self.spec, ModelSettings)
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether training starts from the weights of a pre-trained encoder."""
+        """Return whether training starts from the weights of a pretrained encoder."""
         return isinstance(self.spec, ModelSettings) and self.spec.weights != "scratch"
 
     @property
     def head(self) -> str:
-        """Prefix of the names of the last linear layer's parameters."""
+        """Return the prefix of the names of the last linear layer's parameters."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is an image model of this package, for which engines may have their own implementation."""
+        """Return whether it is an image model of this package, for which engines may have their own implementation."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
 def build_network(network: Network) -> nn.Module:
     """Return the module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
 
-    A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
+    A batch has ``x`` [B, C, H, W] for images, and ``ids``, ``mask`` and ``types`` [B, L] for texts.
     """
     if isinstance(network.inputs, int):
         from knot_runner.models.bert import TextClassifier  # imports transformers, for texts alone
@@ -75,10 +75,10 @@ def build_network(network: Network) -> nn.Module:
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """Return the module that ``spec.target`` makes.
+    """Return the module that ``spec.target`` builds.
 
-    Raises :class:`UserError` naming the key where there is no such function, it fails, or its module lacks the head
-    named in the settings.
+    Raises:
+        UserError: The function does not exist or fails, or its module lacks the head that the settings name.
     """
     module_name, _, name = spec.target.partition(":")
     try:
@@ -106,12 +106,12 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Return the images as the first argument, whatever ``forward`` calls it."""
+    """Return the images as the first argument, whatever name ``forward`` uses for it."""
     return (*args, *named.values()), {}
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Normalize a batch of one by the running statistics, since one value per channel has no variance."""
+    """Normalize a batch of one by the running statistics, because one value per channel has no variance."""
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
         module.eval()
@@ -132,4 +132,4 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
     if not isinstance(output, Tensor) or output.shape != (2, classes):
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise UserError(f"{spec.target} returns {what} for two images instead of logits [2, {classes}]", "model.target")
+        raise UserError(f"{spec.target} returns {what} instead of logits [2, {classes}] for two images", "model.target")

@@ -1,8 +1,8 @@
-"""Load a pre-trained BERT encoder from a local folder or the hub, check it, and put it into a model.
+"""Pretrained BERT encoders: load from a local folder or the hub, check, and put into a model.
 
 Every tensor of the encoder must be in the file, and every tensor of the file must belong to the encoder, with its shape
 and finite values. Otherwise the run would start from partly random weights. Only heads may differ: those of the file
-are not used, and that of the model is initialized at random, as :func:`describe_weights` reports.
+are ignored, and the model's head is initialized at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return ``name`` as a path, relative ones from ``paths.data_dir``."""
+    """Return ``name`` as a path; relative paths start at ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 
@@ -44,7 +44,8 @@ def local_path(name: str, data_root: Path | None) -> Path:
 def weight_files(folder: Path) -> list[Path]:
     """Return the files in ``folder`` that hold weights: model.safetensors, or all parts of a large one.
 
-    Raises :class:`UserError` where there is none.
+    Raises:
+        UserError: There are none.
     """
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
@@ -54,9 +55,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Load the encoder that ``spec.weights`` names (hub, or a local folder) into ``model.bert``, in place.
+    """Load the encoder in ``spec.weights`` (hub, or a local folder) into ``model.bert``, in place.
 
-    Raises :class:`UserError` naming ``model.weights``, the file and the tensors that do not fit.
+    Raises:
+        UserError: It does not fit. The message names ``model.weights``, the file and the tensors.
     """
     encoder = read_encoder(spec, data_root)
     check_fits(encoder, model.bert.state_dict())
@@ -65,7 +67,11 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Return the encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
+    """Return the encoder in ``spec.weights``, before it is compared with a model.
+
+    Raises:
+        UserError: It cannot be read.
+    """
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
@@ -80,7 +86,7 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     for key, value in FIXED_CONFIG.items():
         configured = getattr(config, key, None)
         if configured != value:
-            raise UserError(f"{source}: {key} is {configured}; only {value} is supported", KEY)
+            raise UserError(f"{source}: {key} is {configured!r}, but only {value!r} is supported", KEY)
     heads = config.num_attention_heads
     if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
@@ -111,14 +117,18 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
-    """Compare with ``wanted``, the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
+    """Compare ``encoder`` with ``wanted``, the model's encoder (on any device, also ``meta``).
+
+    Raises:
+        UserError: They differ.
+    """
     source, tensors = encoder.source, encoder.tensors
     _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
     _refuse(source, "has", "that the encoder does not have", [name for name in tensors if name not in wanted])
     other_shapes, not_finite = [], []
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
-            other_shapes.append(f"{name} ({list(tensor.shape)} where the model has {list(wanted[name].shape)})")
+            other_shapes.append(f"{name} ({list(tensor.shape)}, but the model has {list(wanted[name].shape)})")
         elif not torch.isfinite(tensor).all():
             not_finite.append(name)
     _refuse(source, "has", "of another shape", other_shapes)
@@ -128,7 +138,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 def describe_weights(encoder: Encoder) -> str:
     """Return one line on the loaded and the unused tensors."""
     unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
-    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head starts at random{unused}"
+    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random{unused}"
 
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:

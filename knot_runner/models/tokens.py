@@ -46,7 +46,7 @@ class Encoded:
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens per text, int64 [N]."""
+        """Return the number of tokens per text, int64 [N]."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
@@ -102,7 +102,7 @@ def _check_words(source: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
         raise UserError(
-            f"{source}: not a BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab"
+            f"{source}: not a BERT vocabulary (no {', '.join(missing) or 'initial [PAD]'})", "model.vocab"
         )
 
 
@@ -138,9 +138,9 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
-    (tested). Its plain BPE trainer does not. Its pieces become ``piece`` or ``##piece`` by where in a word they are
-    used, most used first, after all single characters of the texts and of ASCII, so that these are never [UNK].
+    The library's WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
+    (tested). Its BPE trainer does not. The BPE pieces become ``piece`` or ``##piece`` by their position in a word, most
+    frequent first. They follow all single characters of the texts and of ASCII, so that these are never [UNK].
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -172,7 +172,11 @@ def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
 
 
 def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
-    """Return ``tokenizer`` with texts cut to ``max_length`` tokens. Raises :class:`UserError` above its own limit."""
+    """Return ``tokenizer`` with texts truncated to ``max_length`` tokens.
+
+    Raises:
+        UserError: The tokenizer's limit is lower.
+    """
     from tokenizers import Tokenizer
 
     truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
@@ -194,7 +198,8 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
     """Encode ``texts`` (with their second sentences ``pairs``).
 
-    Raises :class:`UserError` when more than ``MAX_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
+    Raises:
+        UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     tokens: list[int] = []
@@ -207,15 +212,15 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     ids = torch.tensor(tokens, dtype=torch.int32)
     unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
     if unknown > MAX_UNKNOWN:
-        raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary of these texts", "model.vocab")
+        raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary that fits the texts", "model.vocab")
     return Encoded(ids, torch.tensor(offsets), torch.tensor(second, dtype=torch.int64))
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
     """Return row numbers in batches of texts of similar length, so that there is little padding.
 
-    With a ``generator``: shuffled, sorted by length within pools of 32 batches, batch order shuffled again. Without:
-    longest first (evaluation), every row once either way.
+    With a ``generator``: shuffled, sorted by length within pools of 32 batches, with the batches shuffled again.
+    Without: longest first (evaluation). Each row appears once.
     """
     count = len(lengths)
     if generator is None:

@@ -1,9 +1,9 @@
-"""The models of a finished run, as files of its folder that suffice for prediction.
+"""The models of a finished run, as files in its folder that suffice for prediction.
 
 ``model.json`` describes them: classes, inputs (normalization and view of images; context of texts), networks, and the
-tensors of each model. ``tokenizer.json`` is the tokenizer with its length, in the format of the library tokenizers.
-``own_models.safetensors`` holds what ``model.safetensors`` lacks of the models of clients and parties. The result has
-the checksum of each file.
+tensors of each model. ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library
+tokenizers. ``own_models.safetensors`` holds tensors of the clients' and parties' models that are not in
+``model.safetensors``. The result has the checksum of each file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return the parameters and buffers of the model whose ``parts`` lie in ``tensors``, by name."""
+    """Return the parameters and buffers, by name, of the model whose ``parts`` are in ``tensors``."""
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):
@@ -100,7 +100,7 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
-    """Return the clients, the parameter count and the last accuracy of each of several architectures.
+    """Return the clients, the parameter count and the final accuracy of each of several architectures.
 
     The accuracy is that of its clients' models on their own test examples, weighted by examples, and unweighted over
     clients; None without test examples.
@@ -126,7 +126,7 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
 
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """Write the last tests on all test images and the final state into the run's folder."""
+    """Write the final state, and the predictions on all test examples, into the run's folder."""
     if outcome.personal is not None:
         tests = outcome.personal.predictions
     else:
@@ -146,7 +146,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
-    """Return the global model, or that of each cluster, and clients' own ones where they predict with these."""
+    """Return the global model, or that of each cluster, and the clients' own models if these predict."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
@@ -176,9 +176,9 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Return each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``).
+    """Return each global model by parameter name, and clients' own parts as ``client/<k>/<parameter>``.
 
-    Prefix ``cluster/<c>/`` where there are several.
+    If there are several global models, their names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
     shared = shared_of(config, federation)

@@ -40,8 +40,8 @@ Advance = Callable[[State, int, list[LogRow]], Advanced]
 class TrainingResult:
     """The outcome of all rounds.
 
-    The deployed method and state, all rows, further facts for the result, and the seconds outside rounds; ``personal``:
-    clients' own models after personalization.
+    It holds the deployed method and state, all rows, further facts for the result, and the seconds outside of rounds.
+    ``personal``: clients' own models after personalization.
     """
 
     method: RoundMethod
@@ -61,15 +61,15 @@ def run_rounds(
     usable: Callable[[State], bool] = lambda state: True,
     timed: bool = True,
 ) -> tuple[State, list[LogRow]]:
-    """Advance until there is no further round, from the last commit; return the final state and all rows.
+    """Advance from the last commit until no round is left; return the final state and all rows.
 
     Args:
-        advance: One round.
+        advance: Advances by one round.
         commits: Store of the state.
-        start: Makes the state before the first round.
+        start: Creates the state before the first round.
         log: Receives every row.
-        usable: Whether a committed state can be resumed from.
-        timed: Whether rows hold the seconds of their round; artifacts hold their own.
+        usable: Whether the run can resume from a committed state.
+        timed: Whether rows hold the seconds of their round. Artifacts hold their own seconds.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -93,7 +93,10 @@ def run_rounds(
 def by_requests(
     method: RoundMethod, config: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]
 ) -> Advance:
-    """Return a round of a ``method`` that ends when it plans no request: its requests, executed and folded."""
+    """Return the function that advances a ``method`` by a round: its requests are executed and folded.
+
+    Training ends when the method plans no request.
+    """
 
     def _advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         requests = method.plan(config, state, federation, round)
@@ -122,7 +125,10 @@ def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> S
 
 @dataclass(frozen=True)
 class ClientRounds:
-    """Rounds of ``method`` by the clients of ``setup``; ``clusters``: those that train separately, if any."""
+    """Rounds of ``method`` with the clients of ``setup``.
+
+    ``clusters``: groups of clients that train separately, if any.
+    """
 
     context: RunContext
     setup: Setup
@@ -171,7 +177,7 @@ class ClientRounds:
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Return whether the last round reached the target accuracy of a run that stops at it."""
+    """Return whether the run stops at its target accuracy and the last round reached it."""
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)

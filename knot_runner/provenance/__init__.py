@@ -1,7 +1,8 @@
-"""Whether a finished run is still reproducible with the current code, plug-ins, torch and data files.
+"""Checks of whether a finished run is reproducible with the current code, plug-ins, torch and data files.
 
-Settings that affect a run's numbers are in its run id. Code and files are not, since they change without any setting:
-the result records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
+The run id covers settings that affect a run's numbers. It does not cover code and files, which change without any
+setting. The result therefore records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons`
+compares.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _public(version: str) -> str:
 def plugin_version(plugin: str) -> str | None:
     """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
 
-    A dotted name is located without importing it, so none of the user's code runs.
+    A dotted name is located without importing it, so that none of the user's code runs.
     """
     try:
         if plugin.endswith(".py"):
@@ -146,7 +147,7 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
     values = [(key, recorded.get(key), now.get(key)) for key in {**recorded, **now}]
-    return [f"{SETTING_CHANGE}{key}: {was} is recorded, now {new}" for key, was, new in values if was != new]
+    return [f"{SETTING_CHANGE}{key}: recorded {was}, now {new}" for key, was, new in values if was != new]
 
 
 def _file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -155,9 +156,9 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
+    """Return those of :func:`reasons` for which a run is not finished: changed data, settings or files.
 
-    Missing weights are only reported: users who delete weights to save space must not have to retrain.
+    Missing weights are only reported. Users who delete weights to save space must not have to retrain.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
@@ -165,7 +166,7 @@ def blocking(changes: Sequence[str]) -> list[str]:
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """Return one line per file below ``data`` (``paths.data_dir``) that changed since a finished run.
+    """Return one line per file below ``data`` (``paths.data_dir``) that changed after a finished run.
 
     Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
     None, files cannot be compared and the list is empty.
@@ -201,9 +202,9 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     kind, _, first = changes[0].partition(": ")
     what = f"{folder}/{first}"
     if f"{kind}: " == SETTING_CHANGE:
-        what = f"{title} ({folder}) was run with other settings: {first}"
+        what = f"{title} ({folder}) was run with different settings: {first}"
     elif f"{kind}: " == DATA_CHANGE:
-        what = f"paths.data_dir: {title} ({folder}) was run on other data: {first}"
+        what = f"paths.data_dir: {title} ({folder}) was run on different data: {first}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
@@ -213,7 +214,10 @@ def set_aside(folder: Path) -> Path:
     """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
 
     ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
-    this under the lock of the run. Raises :class:`UserError`.
+    this while holding the run's lock.
+
+    Raises:
+        UserError: The folder cannot be moved.
     """
     task, method, run = folder.parts[-3:]
     home = folder.parents[2] / ".stale" / task / method
@@ -228,7 +232,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return a few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    """Return a few warning lines for a command that keeps stale runs, from the reasons of each run."""
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)

@@ -52,9 +52,10 @@ def ranks(names: Iterable[Any]) -> dict[Any, int]:
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """Return the settings that define cases: the preset's ``report.cases``, else those of the printed table.
+    """Return the settings that define cases: the preset's ``report.cases``, or those of the printed table.
 
-    Raises :class:`UserError` unless each case is a mapping of settings.
+    Raises:
+        UserError: A case is not a mapping of settings.
     """
     cases = options.get("cases")
     if cases is None:
@@ -65,7 +66,7 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Name of the first of ``cases`` whose settings the job has; else its task and model."""
+    """Return the name of the first of ``cases`` whose settings the job has; otherwise its task and model."""
     for name, settings in cases.items():
         if job.has(settings):
             return name
@@ -77,10 +78,10 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return what a column of the dotted ``key`` of results must not mix, as text; "" if nothing.
+    """Return, as text, the property that a column of the dotted ``key`` must not mix; "" if there is none.
 
-    It is the models whose predictions a metric, or a target, is of; or the neighboring relation and delta of an
-    epsilon.
+    For a metric, or a target, it is the kind of models that were evaluated. For an epsilon, it is the neighboring
+    relation and delta.
     """
     group, *parts = key.split(".")
     second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
@@ -100,7 +101,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
-    """Return a line on the models that the finished ``runs`` are measured by."""
+    """Return a line on the kind of models that were evaluated in the finished ``runs``."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     return [f"Measured: {'; '.join(words)}."] if words else []
 
@@ -108,7 +109,8 @@ def measured_line(runs: Iterable[Run]) -> list[str]:
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     """Return the finished ``runs`` whose result has the dotted ``key``.
 
-    Raises :class:`UserError`, naming ``otherwise`` as missing, if none has.
+    Raises:
+        UserError: None has it. The message names ``otherwise`` as missing.
     """
     having = [run for run in runs if lookup(run.result, key)]
     if not having:
@@ -117,7 +119,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
+    """Return dotted key -> value of all leaves of nested ``values``. An empty mapping is a leaf."""
     by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

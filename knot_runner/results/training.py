@@ -21,7 +21,7 @@ from knot_runner.results import (
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were kept, and the rule that selected it."""
+    """The epoch whose weights were selected, and the rule of the selection."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -31,7 +31,7 @@ class KeptEpoch:
 class BoundFacts:
     """The student's loss on distinct training and held-out texts of the transfer set.
 
-    ``gap`` is their difference; a further field is the gap minus that of the initial model. The bound itself is in
+    ``gap`` is their difference. A further field is the gap minus that of the initial model. The bound is in
     ``bound.json``.
     """
 
@@ -46,9 +46,13 @@ class BoundFacts:
 class StagesResult(RunResult):
     """Models trained in stages: KNOT, its teachers alone, mutual learning.
 
-    ``before``: metrics of the global model before distillation; ``teachers``: each on its own test set; ``baselines``:
-    every teacher and their ensemble on the global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of
-    mutual learning; ``metrics`` and ``before`` then are of the parties' models, each on its own test set.
+    Attributes:
+        before: Metrics of the global model before distillation.
+        teachers: Metrics of each teacher on its own test set.
+        baselines: Metrics of every teacher and their ensemble on the global model's test set.
+        bias: B_k by teacher [C].
+        parties: Parties of mutual learning. ``metrics`` and ``before`` are then those of the parties' models, each
+            on its own test set.
     """
 
     datasets: dict[str, SplitSizes] = field()
@@ -93,7 +97,7 @@ class PhaseFacts:
 
 @dataclass
 class ReleasedFacts:
-    """Information that a teacher's owner released beside its weights, and its size."""
+    """Information that a teacher's owner released in addition to its weights, and its size."""
 
     kind: str
     floats: Count
@@ -102,7 +106,7 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images synthesized from the teacher: how, how many, the last loss, and the information released for it."""
+    """Images synthesized from the teacher: method, number, last loss, and the information released for it."""
 
     kind: str
     images: Count
@@ -112,7 +116,7 @@ class SynthesisFacts:
 
 @dataclass(kw_only=True)
 class DistillResult(StagesResult):
-    """A distillation by loss terms. ``baselines``: all other models trained for it, on the student's test set."""
+    """A distillation by loss terms; ``baselines``: all other models trained for it, on the student's test set."""
 
     terms: dict[str, TermFacts]
     phases: list[PhaseFacts] | None = None

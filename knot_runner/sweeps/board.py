@@ -1,7 +1,7 @@
-"""Output of a sweep: a live view on a terminal, else one line when a job starts or ends; and a summary.
+"""Output of a sweep: a live view on a terminal, or one line when a job starts or ends; and a summary.
 
-The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. Only the folders of the
-runs are read, so it works for any launcher and machine.
+The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. It reads only the
+folders of the runs, so that it works for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
+    """Context manager that shows the progress of ``jobs`` from a thread; ``there``: jobs that were finished before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total, self._there, self._console = len(jobs), finished, console
@@ -86,7 +86,7 @@ class Board:
             return ""
         self._failed += 1
         known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
-        return "failed likewise" if known else f"failed: {failure.cause}"  # report a common error once
+        return "failed with the same error" if known else f"failed: {failure.cause}"  # report a common error once
 
     def _tell(self, text: str) -> None:
         total = self._there + self._total
@@ -121,7 +121,7 @@ class Board:
 
 
 def ended_line(result: RunResult) -> str:
-    """Return ``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
+    """Return a short description of a finished run, such as ``done, accuracy 0.912, 12 s``."""
     if result.status != "done":
         return "diverged"
     parts = ["done"]
@@ -141,9 +141,11 @@ def sweep_summary(
 ) -> tuple[list[str], int]:
     """Return (lines, exit code) of a sweep's summary, read from the runs' records.
 
-    ``jobs``: the launched jobs; ``found_done``: number done before; ``outcomes``: those the launcher returned, from
-    which resumed and skipped jobs are known; ``duplicates``: further jobs of the grid that are the same run as another
-    (a rate control at T=1 is the T=1 run).
+    Args:
+        jobs: The launched jobs.
+        found_done: The number of jobs that were finished before.
+        outcomes: Those that the launcher returned; they show which jobs resumed or were skipped.
+        duplicates: Further jobs of the grid that are the same run as another (rate control at T=1 is the T=1 run).
     """
     resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
     skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}
@@ -160,7 +162,7 @@ def sweep_summary(
     if went_on := sum(job.run_id in resumed for job in done):
         details.append(f"{went_on} resumed from a commit")
     if duplicates:
-        details.append(f"{duplicates} more jobs of the grid are the same runs")
+        details.append(f"{duplicates} more jobs of the grid are identical to these")
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
@@ -169,7 +171,7 @@ def sweep_summary(
 
 
 def _divergence(job: ComposedJob) -> str:
-    """Round and client of a divergence, from the run's last note."""
+    """Return round and client of a divergence, from the run's last note."""
     result = read_result(job.folder)
     return result.notes[-1] if result and result.notes else "diverged"
 
@@ -186,7 +188,7 @@ def _cause(job: ComposedJob) -> str:
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one line per distinct cause, from (cause, title) of each job, so that a common error is shown once."""
+    """Return one line per distinct cause, from (cause, title) of each job."""
     lines = []
     for text, (first, *others) in by_key(causes).items():
         more = f" and {len(others)} more" if others else ""

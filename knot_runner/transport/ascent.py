@@ -25,12 +25,12 @@ from knot_runner.transport.arrays import FloatArray, in_library_of, library
 def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
-    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are not read.
+    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are ignored.
     ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
-    Taking label k out of the graph joins its neighbors by edges w_jk w_lk / W_k and hands its right-hand side on in
-    the same shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps
-    its relative accuracy.
+    Eliminating label k connects its neighbors by edges w_jk w_lk / W_k and distributes its right-hand side in the same
+    shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps its
+    relative accuracy.
     """
     lib = library(rhs)
     n, columns, _ = rhs.shape
@@ -68,7 +68,7 @@ PATIENCE = 4
 
 @dataclass
 class AscentRows:
-    """State of the rows still at work; the last axis of every array is the row."""
+    """State of the rows that have not converged; the last axis of every array is the row."""
 
     index: FloatArray
     p: FloatArray
@@ -94,16 +94,16 @@ class AscentRows:
 
 
 def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, tangent: FloatArray) -> AscentRows:
-    """Return rows p, q [n, N] about to climb from h [n, N], each at its ``eps`` [N]."""
+    """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
     none = p[0] < 0
     index = in_library_of(np.arange(len(eps)), p)
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
 
 
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations; return all rows, in order: see ``h`` and ``done``.
+    """Maximize D for every row in at most ``most`` iterations; return all rows, in order, with ``h`` and ``done``.
 
-    ``cost`` [n, n, 1]. ``h`` is -1e8 eps, or as small, where q_j = 0.
+    ``cost`` [n, n, 1]. ``h`` is at most -1e8 eps where q_j = 0.
     """
     every = 1 if library(rows.h) is np else PATIENCE
     levels = not bool((rows.eps <= epsilon).all())
@@ -134,14 +134,14 @@ def _in_order(parts: list[AscentRows]) -> AscentRows:
 
 
 def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
-    """Return q - p [n, N] with the rounding error of its sum removed: 0 where both are equal in all digits."""
+    """Return q - p [n, N], corrected by the rounding error of its sum; 0 where both have the same digits."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
 
 
 def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, levels: bool) -> None:
-    """Take one Newton step for each row that is not done; with ``levels``, move converged rows to the next eps."""
+    """Take one Newton step for each row that is not done. With ``levels``, converged rows move to the next eps."""
     lib = library(cost)
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
@@ -197,8 +197,8 @@ def _directions(
 def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return q - P and the scale of its rounding errors, each [n, N].
 
-    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
-    where less mass moves than a label has, the difference is accurate to the digits of the moving mass, even exp(-300).
+    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
+    less mass moves than a label has, the difference has the accuracy of the moving mass, even for exp(-300).
     """
     lib, n = library(ps), len(ps)
     moving = ps.reshape(n * n, -1) + 0.0
@@ -211,7 +211,7 @@ def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return s_ij, p_i s_ij and the exponents less their largest, each [n, n, N]."""
+    """Return s_ij, p_i s_ij and the exponents minus their maximum, each [n, n, N]."""
     lib = library(cost)
     z = rows.h - cost
     z *= 1 / rows.eps
@@ -222,7 +222,7 @@ def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def _graph(s: FloatArray, ps: FloatArray) -> FloatArray:
-    """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; the rest is not set."""
+    """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; others are undefined."""
     edges = library(s).empty_like(s)
     for k in range(1, len(s)):
         edges[k, :k] = (ps[:, :k] * s[:, k : k + 1]).sum(0)

@@ -13,17 +13,17 @@ from knot_runner.config.strict import require
 
 
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
-    """Return points [n, d'] on which the cost is measured, from the labels' coordinates [n, d].
+    """Return points [n, d'] between which the cost is measured, from the labels' coordinates [n, d].
 
-    ``semantic``: the coordinates (the paper's main runs); ``onehot``: the unit vectors, so that any two labels are
-    sqrt(2) apart (the public ERC code); ``hybrid``: both side by side (the public SA code).
+    ``semantic``: the coordinates (the paper's main runs). ``onehot``: the unit vectors, so that any two labels are
+    sqrt(2) apart (the public ERC code). ``hybrid``: both, concatenated (the public SA code).
     """
     units = torch.eye(len(coordinates), dtype=coordinates.dtype, device=coordinates.device)
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]
 
 
 def unit_mass(rows: Tensor) -> Tensor:
-    """Return ``rows`` [N, n] in float64, each scaled to sum to 1."""
+    """Return ``rows`` [N, n] in float64, each scaled to sum 1."""
     return rows.double() / rows.double().sum(-1, keepdim=True)
 
 
@@ -45,15 +45,15 @@ def host_cost(points: Tensor) -> Tensor:
 
 
 class TransportError(FloatingPointError):
-    """Input rows that are no probability vectors, or problems that did not reach the tolerance."""
+    """An input row is not a probability vector, or a problem did not reach the tolerance."""
 
 
 @dataclass
 class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
-    ``newton`` reads ``epsilon`` and ``tolerance``, ``geomloss`` reads ``epsilon`` and ``scaling``; ``exact``,
-    ``line`` and ``tree`` are the limit epsilon = 0 and read none.
+    ``newton`` reads ``epsilon`` and ``tolerance``; ``geomloss`` reads ``epsilon`` and ``scaling``. ``exact``, ``line``
+    and ``tree`` compute the limit epsilon = 0 and read none of them.
     """
 
     name: Literal["newton", "geomloss", "exact", "line", "tree"]
@@ -69,7 +69,7 @@ class Solver:
             require(
                 self.epsilon >= 1e-4,
                 "epsilon",
-                f"expected at least 1e-4, got {self.epsilon}. For 0, use the solver exact or line",
+                f"expected at least 1e-4, got {self.epsilon}. For epsilon 0, use the solver 'exact' or 'line'",
             )
         require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
         require(0 < self.scaling < 1, "scaling", f"expected a number between 0 and 1, got {self.scaling}")

@@ -73,10 +73,10 @@ class SemiDual:
 
 
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
-    """Solve the N problems p [N, n] against q [N, n] under ``cost`` [n, n] to a marginal error of ``tolerance``.
+    """Solve the N problems p [N, n] and q [N, n] with ``cost`` [n, n] to a marginal error of ``tolerance``.
 
-    Rows are brought to sum 1 in float64. Rows that do not converge within 400 iterations are returned unconverged:
-    check ``marginal_error`` (rounding alone makes about 1e-16 max(cost) / epsilon of it).
+    Rows are scaled to sum 1 in float64. Rows that do not converge within 400 iterations are returned unconverged: check
+    ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
     """
     device, n = p.device, len(cost)
     p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))
@@ -119,7 +119,7 @@ def _solve(
 def _potential(
     p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
+    """Return h [n, N] at the maximum of D (-1e8 eps where q_j = 0), and the number of iterations [N]."""
     start = max(epsilon, LARGE * float(ground.max()))
     trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
     if trees is None:
@@ -142,7 +142,7 @@ def _potential(
 def _from_above(
     p: FloatArray, q: FloatArray, cost: FloatArray, start: float, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Solve :func:`_potential` from eps = ``start`` and g = 0 downwards."""
+    """Solve :func:`_potential`, starting from eps = ``start`` and g = 0 and decreasing eps."""
     logarithm = masses_logarithm(q)
     tangent = library(q).where(q > 0, logarithm, 0.0)
     rows = ascent.begin_ascent(p, q, start * logarithm, 0 * p[0] + start, tangent)

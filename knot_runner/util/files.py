@@ -1,4 +1,4 @@
-"""Atomic writing: temp file, fsync, rename, folder fsync; and locks that die with the process."""
+"""Atomic writing (temporary file, fsync, rename, fsync of the folder), and locks that end with the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the error, in one line, of a failed call on ``path``, which was to write ``needed`` bytes (0: none)."""
+    """Return the error, in one line, of a failed call on ``path`` that tried to write ``needed`` bytes (0: none)."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
         hint = "Make room, then repeat the command"
@@ -43,19 +43,19 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 
 
 def _shortage(path: Path, needed: int) -> str:
-    """Return what the full disk of ``path`` lacks: inodes, space, or only what a quota allows."""
+    """Return what the full disk of ``path`` lacks: inodes, space, or space within a quota."""
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
         return "has no inodes left"
     if free > needed:
-        return f"has {size_text(free)}, so a quota or another limit is reached"
+        return f"has {size_text(free)}, so a quota or a different limit is reached"
     return f"needs {size_text(needed)}, has {size_text(free)}"
 
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Raise :func:`refused` where a call inside the block fails on a file below ``folder``."""
+    """Raise :func:`refused` if a call inside the block fails on a file below ``folder``."""
     try:
         yield
     except OSError as problem:
@@ -67,17 +67,21 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removal() -> Iterator[None]:
-    """Report a file that cannot be deleted, and leave it: for files that finished work no longer needs."""
+    """Report a file that cannot be deleted inside the block, and leave it.
+
+    For files that finished work no longer needs.
+    """
     try:
         yield
     except OSError as problem:
-        LOGGER.warning("%s: not needed anymore, but cannot be deleted: %s", problem.filename, problem.strerror)
+        LOGGER.warning("%s: no longer needed, but cannot be deleted: %s", problem.filename, problem.strerror)
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Create ``folder`` and checks that files can be created in it; leaves none.
+    """Create ``folder`` and check that files can be created in it.
 
-    Raises :class:`UserError` naming ``key``, the folder's setting.
+    Raises:
+        UserError: They cannot. The message names ``key``, the folder's setting.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,10 +95,13 @@ def require_writable(folder: Path, key: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace ``path`` by ``content`` wholly or not at all, also across a power loss (if ``durable``).
+    """Replace ``path`` by ``content`` completely or not at all, also across a power loss (if ``durable``).
 
-    Parts of the content are written one after another. Raises :class:`DiskError`, :class:`ReadOnlyError` or another
-    :class:`UserError`, naming the file.
+    Parts of the content are written one after another.
+
+    Raises:
+        UserError: The file cannot be written. It is :class:`DiskError` for a full disk, and :class:`ReadOnlyError`
+            for a read-only one.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -117,7 +124,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Return the hex digest (sha256) of the file that ``parts`` are written to."""
+    """Return the hex digest (sha256) of a file with the content ``parts``."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -125,29 +132,35 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as :func:`json_text` by :func:`write_atomic`."""
+    """Write ``value`` as JSON, atomically; see :func:`json_text` and :func:`write_atomic`."""
     write_atomic(path, json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
+    """Return ``value`` as indented JSON. NaN is refused, because JSON has none and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def regular(path: Path) -> Path:
-    """Return ``path`` of a regular file. Raises OSError for others: to read a pipe or a device may never end."""
+    """Return ``path`` of a regular file.
+
+    Raises OSError for others, because reading a pipe or a device may never end.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path
 
 
 def writable(path: Path) -> Path:
-    """Return ``path`` of a regular file or of none. Raises OSError for others: to open a pipe may never end."""
+    """Return ``path`` if it is a regular file or does not exist.
+
+    Raises OSError for others; opening a pipe may never end.
+    """
     return regular(path) if path.exists() else path
 
 
 def read_json(path: Path) -> Any | None:
-    """Return the JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
+    """Return the JSON in ``path``; None if it is missing, not a regular file, or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:
@@ -155,7 +168,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def parsed_json(content: bytes) -> Any | None:
-    """Return the JSON in ``content``; None when it is not valid."""
+    """Return the JSON in ``content``; None if it is not valid."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -169,9 +182,12 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that.
+    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that folder.
 
-    They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
+    Files are moved in the order of ``names``, so that a kill in between leaves the last ones.
+
+    Raises:
+        UserError: A file cannot be moved.
     """
     number = 1
     while (target := folder / f"set-aside-{number}").exists():
@@ -189,7 +205,8 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
 def append_synced(path: Path, line: str) -> None:
     """Append ``line`` and a newline, and fsync.
 
-    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskError` on a full disk.
+    Raises:
+        UserError: The file cannot be written; :class:`DiskError` if the disk is full.
     """
     data = line.encode() + b"\n"
     try:
@@ -207,10 +224,14 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
+    """Hold an exclusive lock on ``path`` inside the block. It ends with the process, so no lock is left behind.
 
-    Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
-    Raises :class:`UserError` where the file cannot be made or locked, :class:`ReadOnlyError` on a read-only disk.
+    A second lock in the same process counts as another.
+
+    Raises:
+        BusyError: Another process holds the lock, and ``wait`` is false.
+        UserError: The file cannot be created or locked.
+        ReadOnlyError: The disk is read-only.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +250,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete temporary files of a killed process in ``folder``; call under the folder's lock."""
+    """Delete the temporary files of a killed process in ``folder``. Call this while holding the folder's lock."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Ray, imported on use: it is an extra, and takes seconds to import and to connect."""
+"""Ray, which is imported when it is used: it is an extra, and takes seconds to import and to connect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, ki
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
-    """Return the module ``ray``, connected until this process ends to the cluster at ``address``.
+    """Return the module ``ray``, connected to the cluster at ``address`` until this process ends.
 
-    None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
-    one for this process, with a worker per core. A new cluster ends when this process ends for any reason.
+    None means Ray's default: the cluster in the variable ``RAY_ADDRESS``; otherwise one that runs on this machine;
+    otherwise a new one for this process, with a worker per core. A new cluster ends with this process in any case.
 
-    Raises :class:`UserError` naming the setting ``key``.
+    Raises:
+        UserError: There is no such cluster. The message names the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")
@@ -44,9 +45,9 @@ def connected(key: str, address: str | None = None) -> ModuleType:
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind.
+    """Wait for the end of process ``parent``, and kill the processes of Ray that remain.
 
-    After ``kill -9`` the agents would look for their cluster for a minute.
+    After ``kill -9``, Ray's agents would search for their cluster for a minute.
     """
     started: set[int] = set()
     while is_running(parent):
@@ -56,7 +57,7 @@ def kill_after(parent: int) -> None:
 
 
 def _is_rays(process: int) -> bool:
-    """Return whether ``process`` is one of Ray: an agent or a worker (``ray::NAME``), or a program of its package."""
+    """Return whether ``process`` belongs to Ray: an agent, a worker (``ray::NAME``), or a program of its package."""
     try:
         line = Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
@@ -65,8 +66,8 @@ def _is_rays(process: int) -> bool:
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
-    """Set no handler: Ray has one for SIGTERM, which ends this process with another exit code.
+    """Set no handler. Ray has one for SIGTERM, which ends this process with another exit code.
 
-    Signals that end this process are ignored from then on, as asked.
+    Signals that end this process are ignored from now on.
     """
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

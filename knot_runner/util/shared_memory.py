@@ -17,10 +17,10 @@ ALIGNED = 64
 
 
 class Memory:
-    """``size`` bytes shared with every process that is started with this object among its arguments.
+    """``size`` bytes, shared with every process that is started with this object among its arguments.
 
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
-    writes stay in the writing process, as for a mapped file (:func:`map_file`).
+    The memory is anonymous: it has no name to clean up and no limit of /dev/shm, and it is freed with its last process.
+    ``map`` holds the bytes. ``private``: writes stay in the writing process, as for a mapped file (:func:`map_file`).
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -29,7 +29,7 @@ class Memory:
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def close(self) -> None:
-        """Close the file descriptor; views of the bytes stay valid."""
+        """Close the file descriptor. Views of the bytes stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -44,9 +44,10 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """Return the bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory.
+    """Return the bytes of the file ``path``, memory-mapped: pages are read on use and take no process memory.
 
-    Raises OSError.
+    Raises:
+        OSError: The file cannot be read.
     """
     import numpy as np
 
@@ -57,7 +58,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
+    """Return the mapped file that holds the contiguous bytes of ``array``, and their offset; None for other arrays."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
@@ -66,7 +67,7 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """Return ``size`` bytes rounded up to whole units of alignment."""
+    """Return ``size`` bytes, rounded up to a multiple of the alignment."""
     return -(-size // ALIGNED) * ALIGNED
 
 
@@ -87,7 +88,7 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(size: float) -> str:
-    """Return ``3.1 GB``: bytes in words."""
+    """Return a number of bytes as text, such as ``3.1 GB``."""
     unit = 0
     while size >= 1000 and unit < len(UNITS) - 1:
         size, unit = size / 1000, unit + 1

@@ -1,7 +1,7 @@
-"""Standard output and error whose failures end no run.
+"""Standard output and error whose failures do not end a run.
 
-Output refused by a terminal, pipe or full disk is dropped and reported. A run takes hours and its records are files, so
-a line that cannot be printed must not cost them.
+Output that a terminal, pipe or full disk refuses is dropped and reported. A run takes hours and its records are files,
+so a line that cannot be printed must not end it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write ``text``, with a question mark for a character that the stream's encoding lacks."""
+        """Write ``text``. Characters that the stream's encoding lacks become question marks."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = text.encode(encoding, "replace").decode(encoding)
         self._attempt(lambda: self._stream.write(shown))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write lines as to a file."""
+        """Write the lines."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush as a file."""
+        """Flush the stream."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, call: Any) -> None:
@@ -53,7 +53,7 @@ class Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Discard buffered output, of which Python would complain at exit."""
+        """Discard buffered output, about which Python would complain at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
 
@@ -71,7 +71,7 @@ def is_open(descriptor: int) -> bool:
 def lasting() -> Iterator[Stream]:
     """Inside the block, make ``sys.stdout`` (which is yielded) and ``sys.stderr`` a :class:`Stream`.
 
-    A closed one (``>&-``) is opened on the null device: otherwise the next opened file would get its number, and prints
+    A closed one (``>&-``) is opened on the null device. Otherwise the next opened file would get its number, and prints
     would be written to it.
     """
     for number in (0, 1, 2):
@@ -94,7 +94,7 @@ def _restore(out: TextIO, err: TextIO) -> None:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Return the exit code of a command that ends with ``code``, after its last output; reports dropped output."""
+    """Return the exit code of a command that ends with ``code``, after its last output; report dropped output."""
     out.flush()
     if out.problem is None or code:
         return code

@@ -29,10 +29,7 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, what preparing the missing ones shows, and how long they take.
-
-    Returns 2 if the sweep would stop.
-    """
+    """Print the jobs, the preview of the missing ones, and their expected time. Return 2 if the sweep would stop."""
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
@@ -49,9 +46,9 @@ def check_command(options: argparse.Namespace) -> int:
     console = output()
     console.print(_listed(states) if len(jobs) <= MAX_JOBS_LISTED or options.all else _grouped(states))
     console.print(_summary(standings), highlight=False)
-    refused = standings["other data"] or standings["damaged"]
+    refused = standings["different data"] or standings["damaged"]
     if refused:
-        choices = "Use --stale=rerun to rerun runs that are damaged or on other data, or --stale=keep to keep them"
+        choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
@@ -61,7 +58,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
-    """Return a line for each task whose jobs hold out different default shares; [] if the preset says why."""
+    """Return a line for each task whose jobs hold out different default shares; [] if the preset explains them."""
     if report := jobs[0].settings.report:
         from knot_runner.report.claims.spec import unlike_reason
 
@@ -80,7 +77,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
 
 #: States of jobs that a sweep leaves unchanged, as the summary says them.
 DONE = {
-    "done": "done", "diverged": "diverged", "other data": "of other data", "damaged": "damaged"
+    "done": "done", "diverged": "diverged", "different data": "on different data", "damaged": "damaged"
 }  # fmt: skip
 
 
@@ -95,7 +92,7 @@ def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
 
 
 def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """Return a table with one row per task, source and method; jobs needing attention have rows of their own."""
+    """Return a table with one row per task, source and method. Jobs that need attention have separate rows."""
     rows, notable = [], []
     for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
         counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
@@ -119,7 +116,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """Return a line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do``, with the number of started ones among the last."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":
@@ -133,7 +130,7 @@ def _summary(count: Counter[str]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
-    """Print what preparing ``jobs`` shows and how long they take; return the exit code."""
+    """Print the preview of ``jobs`` and their expected time; return the exit code."""
     from knot_runner.cli.preview import preview, time_left
     from knot_runner.data.preflight import no_data
 

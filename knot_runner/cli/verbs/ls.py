@@ -1,6 +1,6 @@
-"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, ours and the user's own.
+"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, including the user's.
 
-Descriptions are read from the heads of the YAML files only, so that it answers at once.
+Descriptions are read from the first lines of the YAML files, so that the command is fast.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Return the files of ``config_dir`` that are shadowed by ours of the same name."""
+    """Return the files of ``config_dir`` that are ignored because the package has files with the same names."""
     if not config_dir:
         return []
     paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
@@ -96,7 +96,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Return the description of a YAML file, for a preset with its number of jobs."""
+    """Return the description in a YAML file, for a preset with its number of jobs."""
     try:
         text = headline(path)
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
@@ -115,6 +115,6 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """Return the content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
+    """Return the content of a YAML file, parsed by libyaml if PyYAML has it (ten times as fast)."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return loader(path.read_text(encoding="utf-8")).get_single_data()

@@ -1,8 +1,7 @@
-"""Verbs that take a preset: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
+"""Verbs for presets: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-``claims`` judges the claims of the paper, and ``table`` shows our numbers and the published ones. Both read records.
-
-The preset argument, also used by ``plot``, ``report`` and ``reproduce``, has a name, jobs and a command.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published ones. Both read
+records. This module also composes the preset for ``plot``, ``report`` and ``reproduce``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SEEDS_KEY = "report.seeds"
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset with its jobs. ``command``: the command line that runs them."""
+    """A preset with its jobs; ``command``: the command line that runs them."""
 
     name: str
     jobs: list[ComposedJob]
@@ -33,12 +32,12 @@ class Preset:
 
     @property
     def spec(self) -> Config:
-        """The preset's ``report:`` section, which defines its output."""
+        """Return the preset's ``report:`` section, which defines its output."""
         return self.jobs[0].settings.report or {}
 
     @property
     def out(self) -> Path:
-        """``paths.output_dir``."""
+        """Return ``paths.output_dir``."""
         return Path(self.jobs[0].settings.paths.output_dir)
 
 
@@ -62,9 +61,9 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
-            raise UserError("not a command-line option. Set it in the YAML of the preset", SEEDS_KEY)
+            raise UserError("not supported on the command line. Set this key in the YAML file of the preset", SEEDS_KEY)
         if word.startswith("experiment="):
-            raise UserError("a preset is given already. Remove one", word)
+            raise UserError("only one preset is allowed. Remove one of the two", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))

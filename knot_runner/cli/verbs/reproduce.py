@@ -32,7 +32,10 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: unknown)."""
+    """A preset, and further overrides ``words`` of its command.
+
+    ``minutes``: the recorded time of its ``runs`` (None: unknown).
+    """
 
     preset: str
     words: list[str] = field(default_factory=list)
@@ -42,14 +45,17 @@ class ListedPreset:
 
 @dataclass(frozen=True)
 class PresetList:
-    """The content of the file."""
+    """The content of ``reproduce.yaml``."""
 
     presets: list[ListedPreset]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A composed preset to reproduce. ``words``: flags and overrides of its command; ``named``: the user named it."""
+    """A composed preset to reproduce.
+
+    ``words``: flags and overrides of its command; ``named``: whether the user named it.
+    """
 
     listed: ListedPreset
     preset: Preset
@@ -58,12 +64,12 @@ class Candidate:
 
     @functools.cached_property
     def folders(self) -> dict[Path, int]:
-        """Folder of each run, and its seed; jobs that are the same run count once."""
+        """Return the folder of each run, and its seed. Jobs that are the same run count once."""
         return {job.folder: job.settings.seed for job in self.preset.jobs}
 
     @functools.cached_property
     def claims(self) -> int:
-        """Number of claims about its runs."""
+        """Return the number of claims about its runs."""
         return len(self.verdicts())
 
     def left(self) -> int:
@@ -120,7 +126,7 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """Return the composed candidates, most claims per minute first, and a line for each that cannot be composed."""
+    """Return the composed candidates, ordered by claims per minute, and a line for each that cannot be composed."""
     listed = {entry.preset: entry for entry in listed_presets(config_dir)}
     composed, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
@@ -150,7 +156,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates by claims per minute of their missing runs, most first; those of unknown time last."""
+    """Return candidates by claims per minute of their missing runs, largest first; those of unknown time last."""
 
     def rank(candidate: Candidate) -> tuple[bool, float]:
         minutes = candidate.minutes_left()
@@ -172,19 +178,20 @@ def _execute(candidate: Candidate, end: float) -> str:
     minutes, seconds = candidate.minutes_left(), end - time.monotonic()
     if seconds <= 0 or not (candidate.named or (minutes is not None and 60 * minutes <= seconds)):
         takes = "an unknown time" if minutes is None else f"about {minutes:.3g} minutes"
-        return f"skipped, it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
+        return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
     code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
     if code is None:
-        return "the time is over. Repeat the command to resume"
+        return "the time limit is reached. Repeat the command to resume"
     return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left" if code else ""
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
     """Run ``command`` with its output in the file ``printed`` and return the exit code.
 
-    The result is None if SIGTERM ended the command after ``seconds``. A signal that ends this process also ends it.
+    The result is None if the command was ended by SIGTERM after ``seconds``. A signal that ends this process also ends
+    the command.
     """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -54,7 +54,7 @@ NOT_MADE = "not rerun"
 
 
 def _answered(run: BundledRun, rounds: int | None, environment: RerunEnvironment) -> str:
-    """Return the verdict on one run; prints it with its evidence."""
+    """Print the verdict on one run with its evidence, and return it."""
     from knot_runner.bundles.unpack import quoted
 
     try:
@@ -84,7 +84,7 @@ def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
-        lines.append(f"is rerun completely: it {why}")
+        lines.append(f"is rerun completely, since it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, environment, cut)
@@ -117,7 +117,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Return the names of files whose digests differ; else the digests of all data read."""
+    """Return the names of files whose digests differ; if there are none, the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     def digests(result: RunResult) -> set[tuple[str, str]]:
@@ -125,4 +125,4 @@ def _data_text(was: RunResult, now: RunResult) -> str:
 
     if unlike := sorted({path for path, _ in digests(was) ^ digests(now)}):
         return f"{first_few(unlike, 4)} differ"
-    return f"digest {was.data[:12]} on record, {now.data[:12]} now"
+    return f"digest {was.data[:12]} recorded, {now.data[:12]} now"

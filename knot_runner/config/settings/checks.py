@@ -33,7 +33,10 @@ IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the choice of ``group`` in a composed ``config`` as it is typed: ``task=sa``; a partition by its kind."""
+    """Return the choice of ``group`` in a composed ``config`` as on the command line, such as ``task=sa``.
+
+    A partition is named by its kind.
+    """
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
@@ -46,7 +49,8 @@ def require_group(config: Config, group: str) -> None:
 def check_fit(config: Config, family: Family, task_kind: str) -> None:
     """Check that task, method, model, training and partition fit the ``family`` of the method.
 
-    Raises :class:`Misfit` naming the first that does not.
+    Raises:
+        Misfit: One does not fit.
     """
     task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
@@ -75,14 +79,14 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
     if partition is None and family.clients and (rounds or on_images):
-        raise UserError(f"{method} on {task} needs clients. Use partition=small", "partition")
+        raise UserError(f"required by {method} on {task}, but not set. Use partition=small", "partition")
     if not isinstance(partition, dict):
         return
     why = ""
     if not family.clients:
-        why = "the method trains on all examples together"
+        why = "the method trains centrally on all examples"
     elif not rounds and not on_images:
-        why = "the method uses each data set of a text task as a party"
+        why = "the method uses each data set of a text task as one party"
     if why:
         raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
@@ -92,18 +96,14 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Return whether a composed ``training`` suits tasks that train nothing.
-
-    It has a block for them, and none of its values was typed.
-    """
+    """Return whether a composed ``training`` has a block for methods that train nothing, and no value was set."""
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     """Check that task and method can use another data set of images as the transfer set.
 
-    A federated method that does not distill may have one beside it, unread, so that one command compares it with
-    methods that do.
+    A federated method that does not distill ignores it, so that one command compares it with methods that do.
     """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
@@ -115,17 +115,17 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        raise UserError(f"{chosen} is the transfer set already. Use null", "partition.transfer")
+        raise UserError(f"{chosen} is already the transfer set. Use null", "partition.transfer")
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
     """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
 
-    A federated server has no data of its own, and all parties of a distillation take part.
+    A federated server has no data, and all parties take part in a distillation.
     """
     rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
-        raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
+        raise UserError(f"not supported by {method}, in which all parties take part. Use null", "partition.unseen")
     if "alter" in given and not (rounds and family.holds_out and on_images):
         raise UserError("requires a federated method on images. Use null", "partition.alter")
     for key in given:
@@ -136,8 +136,8 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
 
-    These are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user typed or a
-    preset sets. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+    They are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user or a preset
+    set. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 
     Raises:
         Misfit: The training has blocks, but none that applies.
@@ -151,7 +151,7 @@ def training_values(config: Config, kind: str) -> Config:
         has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(part)) or 'all'})" for key, part in blocks.items()]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         hint = "Use training=small or training=quick"
-        raise Misfit(choice(config, "training"), other, f"this training has settings for {', '.join(has)}", hint)
+        raise Misfit(choice(config, "training"), other, f"this training has settings only for {', '.join(has)}", hint)
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"
@@ -163,7 +163,7 @@ def _variants(block: Config) -> list[str]:
 
 
 def _chosen(block: Config, names: set[str]) -> Config:
-    """Return the values of ``block`` under those of its variants ``names``, in their order."""
+    """Return the values of ``block``, overridden by those of its variants ``names``, in their order."""
     values = {key: value for key, value in block.items() if not key.startswith(VARIANT)}
     for key, variant in block.items():
         if key in names:
@@ -172,7 +172,7 @@ def _chosen(block: Config, names: set[str]) -> Config:
 
 
 def _merged(values: Config, over: Config) -> Config:
-    """Return ``values`` with those of ``over``, at any depth."""
+    """Return ``values`` overridden by those of ``over``, at any depth."""
     merged = dict(values)
     for key, value in over.items():
         below = merged.get(key)
@@ -192,12 +192,12 @@ def check_federated_method(settings: Settings) -> None:
     if isinstance(settings.partition, Centralized):
         chosen, other = f"method={method.name}", "partition=centralized"
         if method.personalization is not None:
-            why = "the personalized models are evaluated on other clients' examples, and one client has no others"
+            why = "personalized models are evaluated on other clients' examples, but there is only one client"
             raise Misfit(chosen, other, why, "Use partition=small")
         if method.clustering is not None:
-            raise Misfit(chosen, other, "clusters need several clients", "Use partition=pairs")
+            raise Misfit(chosen, other, "clustering requires several clients", "Use partition=pairs")
     if method.stragglers is not None and method.stragglers.by == "speed" and settings.fleet is None:
-        raise UserError("speed requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
+        raise UserError("'speed' requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
     if distillation := server_distillation(method):
         from knot_runner.config.settings.methods.terms import check_batch
 
@@ -220,7 +220,7 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
         if getattr(spec, "weights", "scratch") != "scratch":
             raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
         if getattr(spec, "per_party", None):
-            raise UserError("conflicts with method.models. Use {}", f"{where}.per_party")
+            raise UserError("not supported with method.models. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
         why = "model.output=softmax has no logits, which the generator needs"
         raise Misfit(f"method={method.name}", f"model={getattr(model, 'name', '')}", why, "Use model.output=logits")
@@ -241,9 +241,10 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Return the settings of a model named in a method.
+    """Return the settings of a model that a method names.
 
-    Raises :class:`Misfit` for one of another kind than the task.
+    Raises:
+        Misfit: The model does not fit the kind of task.
     """
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
@@ -254,7 +255,10 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
 
 
 def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> None:
-    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``, which alone run code."""
+    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``.
+
+    Only plug-ins may run code.
+    """
     if not isinstance(model, CustomSettings):
         return
     named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}

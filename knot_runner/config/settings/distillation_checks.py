@@ -56,9 +56,9 @@ def _check_synthesis(method: DistillSettings, task: Any) -> None:
         raise Misfit(f"method={method.name}", f"task={task.name}", why)
     count = len(method.teachers)
     if count != 1:
-        raise UserError(f"images are generated from one teacher, but method.teachers has {count}", "method.synthesis")
+        raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
     if method.view != "none":
-        raise UserError("method.synthesis generates what the teacher reads. Use none", f"method.view={method.view}")
+        raise UserError("not supported with method.synthesis. Use none", f"method.view={method.view}")
 
 
 def check_distill_method(settings: Settings) -> None:
@@ -84,7 +84,7 @@ def check_distill_method(settings: Settings) -> None:
 
 
 def _check_maps(settings: Settings) -> None:
-    """Raise :class:`Misfit` for a term that compares maps of activations where a model has none."""
+    """Raise :class:`Misfit` for a term that compares feature maps, if a model has none."""
     method = settings.method
     if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
         return
@@ -96,7 +96,7 @@ def _check_maps(settings: Settings) -> None:
 
 
 def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
-    """Return the settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
+    """Return the settings of a teacher's model; for a finished run, within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}

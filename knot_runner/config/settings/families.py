@@ -1,8 +1,8 @@
-"""Families of methods: the registration of each kind of run, in one place.
+"""Families of methods: the registration of each kind of run.
 
-A family gives its modules as strings (``package.module:function``), so that composing imports neither torch nor
-reports; :func:`load` imports one when it is needed. The dataclasses of settings are separate from the algorithms for
-the same reason. A plug-in registers a family of its own by :func:`register`.
+A family gives its modules as strings (``package.module:function``), so that composition imports neither torch nor
+reports. :func:`load` imports one when it is needed. The dataclasses of settings are separate from the algorithms for
+the same reason. A plug-in registers a custom family with :func:`register`.
 """
 
 from __future__ import annotations
@@ -113,15 +113,15 @@ def family_of_algorithm(algorithm: str) -> Family:
 def other_owners(key: str, algorithm: str) -> str:
     """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
 
-    It lists the algorithms that have the setting, and is "" if there are none.
+    The text lists the algorithms that have the setting; it is "" if there are none.
     """
     names = [name for family in FAMILIES.values() for name in family.settings]
     owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]
-    return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
+    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """Import and calls ``package.module:function``."""
+    """Import ``package.module:function`` and call it."""
     return load(name)(*arguments, **options)
 
 

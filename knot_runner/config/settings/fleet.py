@@ -1,4 +1,4 @@
-"""Settings of a simulated fleet: when clients can be drawn, how long they take, and how long the server waits."""
+"""Settings of a simulated fleet: availability and speed of the clients, and how long the server waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import Misfit
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
-LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all are equal)")]
+LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all clients are equal)")]
 
 
 @dataclass
@@ -66,17 +66,17 @@ class FleetSettings:
     deadline: Positive | Literal["median"] | None = None
     #: sync: drop late clients, or keep their completed epochs (partial)
     late: Literal["drop", "partial"]
-    #: async: updates per server step; null: half of the clients that train at any time
+    #: async: updates per server step; null: half of the clients that train concurrently
     buffer: Steps | None = None
     #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
     staleness_exponent: Annotated[float, AtMost(100), NOT_NEGATIVE]
 
     def __post_init__(self) -> None:
         if self.mode == "async":
-            require(self.deadline is None, "deadline", "requires mode=sync. Use null")
-            require(self.late == "drop", "late", "partial requires mode=sync. Use drop")
+            require(self.deadline is None, "deadline", "supported only with mode=sync. Use null")
+            require(self.late == "drop", "late", "'partial' requires mode=sync. Use 'drop'")
         else:
-            require(self.buffer is None, "buffer", f"{self.buffer} requires mode=async. Use null")
+            require(self.buffer is None, "buffer", f"supported only with mode=async, got {self.buffer}. Use null")
             in_time = self.late == "drop" or self.deadline is not None
             require(in_time, "deadline", "required by late=partial, but not set")
 
@@ -86,5 +86,5 @@ class FleetSettings:
             why = "the method has no clients that train in rounds"
             raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use fleet=none")
         if self.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
-            why = "method.final_head_epochs needs a final round of all clients, which fleet.mode=async does not have"
+            why = "method.final_head_epochs needs a final round with all clients, which fleet.mode=async lacks"
             raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")

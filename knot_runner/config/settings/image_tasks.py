@@ -1,4 +1,4 @@
-"""Settings of an image task: classes, image shape, and where the images come from."""
+"""Settings of an image task: classes, image shape, and the source of the images."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ImageTaskSettings:
 
     @property
     def on_tree(self) -> bool:
-        """Whether the classes lie at the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
+        """Return whether the classes are the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
         return self.geometry != "given" or self.coordinates is None
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class ImageTaskSettings:
         require(bool(superclasses), "superclasses", "required by task.geometry=superclasses, but not set")
         listed = Counter(name for members in superclasses.values() for name in members)
         for name in self.classes:
-            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, not in 1")
+            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, expected 1")
         for name in listed:
             require(name in self.classes, "superclasses", f"unknown class {name!r}{nearest(name, self.classes)}")
 
@@ -136,7 +136,11 @@ def transfer_keys(line: str) -> str:
 
 
 def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
-    """Check that ``images``, a transfer set, are another data set than ``task``. Raises :class:`UserError`."""
+    """Check that ``images``, a transfer set, are not the images of ``task``.
+
+    Raises:
+        UserError: They are.
+    """
     sources = [images.local, task.local]
     theirs, ours = (set() if source is None else {*source.train, *source.test} for source in sources)
     same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id

@@ -72,14 +72,14 @@ class CnnSettings:
     output: Output
 
     def __post_init__(self) -> None:
-        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use model.kind=mlp")
+        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use the model kind 'mlp'")
         require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
-    """Check that the groups of a ``model`` divide its numbers of ``channels``; ``what`` describes them."""
+    """Check that the number of groups of a ``model`` divides ``channels``, which ``what`` describes."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
-    require(fits, "groups", f"{model.groups} does not divide {what}. Use a divisor")
+    require(fits, "groups", f"expected a divisor of {what}, got {model.groups}")
 
 
 @dataclass
@@ -122,11 +122,11 @@ class WrnSettings:
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
         require(fits, "depth", f"expected 6n + 4, such as 10, 16, 22, 28 or 40, got {self.depth}")
-        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the channels of the first convolution")
+        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the number of channels of the first convolution")
 
     @property
     def blocks(self) -> list[int]:
-        """Per stage, as a ResNet's: two convolutions each, beside the first convolution, the head and two shortcuts."""
+        """Return the number of blocks per stage, as for a ResNet. Each block has two convolutions."""
         return [(self.depth - 4) // 6] * 3
 
 
@@ -152,7 +152,7 @@ class VggSettings:
         require(all([self.stages, *self.stages]), "stages", f"a stage has no convolutions: {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
-        _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
+        _require_groups(self, itertools.chain(*self.stages), "the number of channels of every convolution")
 
 
 @dataclass
@@ -178,14 +178,14 @@ class MobilenetSettings:
         require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels, but a layer has {narrowest}")
 
     def channels(self, count: int) -> int:
-        """Return ``count`` channels at this width: the nearest multiple of 8, at least 8, at most a tenth below."""
+        """Return ``count`` times the width, rounded to a multiple of 8: at least 8, and at most a tenth lower."""
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
         return rounded + 8 if rounded < 0.9 * exact else rounded
 
     @property
     def blocks(self) -> list[int]:
-        """Blocks of every stage."""
+        """Return the number of blocks of every stage."""
         return [count for _, _, count, _ in MOBILENET_STAGES]
 
 

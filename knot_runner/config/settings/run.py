@@ -109,7 +109,7 @@ class Settings:
 
     @property
     def on_images(self) -> bool:
-        """Whether the task is one of images, so that clients train in rounds."""
+        """Return whether the task is an image task, whose clients train in rounds."""
         return isinstance(self.task, ImageTaskSettings)
 
 
@@ -168,7 +168,7 @@ def build_run(config: Config) -> Settings:
 
 
 def _check_names(config: Config) -> None:
-    """Raise :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
+    """Raise :class:`UserError` for a key that is not a group, and for a group without a choice."""
     names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
@@ -185,7 +185,7 @@ def _check_names(config: Config) -> None:
 
 
 def _fill_in(settings: Settings) -> None:
-    """Give those settings of the method that are null the values that follow from other settings."""
+    """Replace null settings of the method by the values that other settings determine."""
     method = settings.method
     if isinstance(method, FederatedSettings):
         private = settings.privacy is not None
@@ -218,7 +218,7 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Return the groups whose kind depends on the task; they are built first so that errors name their keys."""
+    """Return the groups whose kind depends on the task. They are built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
@@ -255,7 +255,7 @@ def _check_formats(config: Config, group: Config, known: tuple[str, ...], where:
 
 
 def _drop_other_sources(task: Any) -> None:
-    """Remove the places that ``task.source`` does not read its data from."""
+    """Remove the sources that ``task.source`` does not select."""
     parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
     for part in parts.values():
         for source in ("local", "hub", "embedded"):
@@ -268,7 +268,7 @@ def _check_stages(training: CentralTraining) -> None:
     for name, stage in vars(training).items():
         length = getattr(stage, "max_length", None)
         if length is not None:
-            raise UserError(f"{length} is for texts. For images, use null", f"training.{name}.max_length")
+            raise UserError(f"applies only to texts, got {length}. For images, use null", f"training.{name}.max_length")
 
 
 def _check_parties(settings: Settings) -> None:
@@ -281,6 +281,6 @@ def _check_parties(settings: Settings) -> None:
     for party, changes in model.per_party.items():
         where = f"model.per_party.{party}"
         if party not in task.datasets:
-            raise UserError(f"task={task.name} has no such data set{nearest(party, task.datasets)}", where)
+            raise UserError(f"task={task.name} does not have this data set{nearest(party, task.datasets)}", where)
         changed = build(ModelSettings, {**common, **changes}, where)
         model.per_party[party] = {key: getattr(changed, key) for key in changes}

@@ -16,7 +16,7 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Return the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
+    """Return the data sets and text files in ``missing`` (error, stop, skip, or names) that may be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []
@@ -29,7 +29,7 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
 
 
 def equal_points(names: list[str], points: list[list[float]]) -> str | None:
-    """Return ``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
+    """Return ``'a' and 'b'``, the first two of ``names`` with the same point; None if all points differ."""
     at: dict[tuple[float, ...], str] = {}
     for name, point in zip(names, points, strict=True):
         first = at.setdefault(tuple(point), name)
@@ -57,9 +57,9 @@ class Labels:
             for number, point in enumerate(self.coordinates):
                 point[number] = 1.0
         points, labels = len(self.coordinates), len(self.names)
-        require(points == labels, "coordinates", f"{points} coordinates for {labels} labels. Give one for each label")
+        require(points == labels, "coordinates", f"expected {labels} points, one per label, got {points}")
         sizes = sorted({len(point) for point in self.coordinates})
-        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"different dimensions: {sizes}")
+        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"the points have different dimensions: {sizes}")
         pair = equal_points(self.names, self.coordinates)
         require(pair is None, "coordinates", f"labels {pair} have the same coordinates")
 
@@ -92,11 +92,11 @@ class TextColumns:
     clients: dict[str, str | list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.dialogue != [], "dialogue", "names no column. Use null if the data have no dialogues")
+        require(self.dialogue != [], "dialogue", "expected a column name. Use null if the data have no dialogues")
         for name, column in self.clients.items():
-            require(column != [], f"clients.{name}", "names no column. Remove it")
+            require(column != [], f"clients.{name}", "expected a column name. Set one, or remove this key")
         for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
-            require(False, f"clients.{name}", "partition.by already has this name. Use another one")
+            require(False, f"clients.{name}", "this value of partition.by is built in. Use another name")
 
 
 @dataclass
@@ -241,7 +241,7 @@ class TaskSettings:
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Local data sets that are left out when none of their files is there, and files that are, one by one."""
+        """Return the local data sets that are left out if they have no file, and the files that may be missing."""
         known = self._removable()
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 

@@ -1,4 +1,4 @@
-"""Checks of shape and labels for image readers, and members of tar archives.
+"""Checks of shape and labels for image readers, and reading of tar archives.
 
 Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
 :class:`UserError` naming the file.
@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return the reader of train and test, for formats whose two parts have the same reader."""
+    """Return a reader of train and test images, for formats whose two parts are read in the same way."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes
@@ -47,19 +47,19 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise UserError(
-            f"image {first + 1} has label {labels[first]}; task.classes has {classes} (0 to {classes - 1})", where
+            f"image {first + 1} has label {labels[first]}, but task.classes has classes 0 to {classes - 1}", where
         )
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with ``images`` of a reader (types, lengths, shapes, ranges); "" if nothing."""
+    """Return the problem of ``images`` from a reader (types, lengths, shapes, ranges); "" if there is none."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
     if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
         return f"pixels of {_kind(pixels)} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
-        return f"images {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
+        return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
     if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
@@ -68,7 +68,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes} (0 to {classes - 1})"
+        return f"labels from {labels.min()} to {labels.max()}, but task.classes has classes 0 to {classes - 1}"
     return ""
 
 
@@ -84,7 +84,7 @@ def _kind(values: object) -> object:
 
 
 def sides(shape: tuple[int, ...] | list[int]) -> str:
-    """Return ``3x32x32``: channels, height and width."""
+    """Return a shape as text: ``3x32x32`` for channels, height and width."""
     return "x".join(map(str, shape))
 
 
@@ -98,25 +98,28 @@ _EXTENDED = (
 
 
 class _Info(tarfile.TarInfo):
-    """A member's header. Raises ValueError for an extended one that is too large, before that is read."""
+    """The header of an archive's member.
+
+    Raises ValueError for an extended header that is too large, before reading it.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Read a header block of 512 bytes; called by tarfile."""
         info = super().frombuf(buf, encoding, errors)
         if info.type in _EXTENDED and info.size > MAX_HEADER:
-            raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")
+            raise ValueError(f"an extended header has {info.size:,} bytes, more than the limit of {MAX_HEADER:,}")
         return info
 
 
 class _Capped:
-    """A stream of at most ``most`` bytes, against decompression bombs."""
+    """A stream of at most ``most`` bytes, as a protection against decompression bombs."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
 
     def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, or what is left of the stream."""
+        """Return the next ``size`` bytes, or the rest of the stream."""
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:
@@ -139,14 +142,14 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                 for count, info in enumerate(tar):
                     name = info.name
                     if count >= _MAX_MEMBERS:
-                        raise UserError(f"has more than {_MAX_MEMBERS} members", path)
+                        raise UserError(f"has more members than the limit of {_MAX_MEMBERS}", path)
                     check_member(path, name, (info.isreg() and not info.issparse()) or info.isdir())
                     if name not in wanted or info.isdir():
                         continue
                     if name in contents:
                         raise UserError(f"has two members named {name}", path)
                     if info.size > most:
-                        raise UserError(f"member {name} has {info.size} bytes, more than {most}", path)
+                        raise UserError(f"member {name} has {info.size} bytes, more than the limit of {most}", path)
                     contents[name] = tar.extractfile(info).read()
     except UserError:
         raise
@@ -156,7 +159,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:
-    """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
+    """Raise :class:`UserError` for a member that points outside its archive, or is not a plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
         raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)

@@ -41,7 +41,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     if archive is None:
         path = folder.path(entry)
         if not path.is_dir():
-            raise UserError("expected a folder with one folder per class", path)
+            raise UserError("expected a folder with one subfolder per class", path)
         contents = folder.contents(path, "*/*", check_image_file)
         files = ((file.parent.name, str(file), data) for file, data in contents)
     else:
@@ -56,13 +56,13 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"no images for {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
+        text = f"{len(absent)} of the classes in task.classes have no images, such as {classes[absent[0]]!r}"
         raise UserError(text, folder.path(entry))
     return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
-    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
+    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") for a path without a zip."""
     parts = PurePosixPath(entry).parts
     for stop, name in enumerate(parts, 1):
         path = root.joinpath(*parts[:stop])
@@ -78,9 +78,9 @@ def check_image_file(file: Path) -> None:
 
 def _check_file(where: str, name: str, size: int) -> None:
     if not name.lower().endswith(SUFFIXES):
-        raise UserError(f"not a {', '.join(SUFFIXES)} file", where, hint="Move it out of the image folder")
+        raise UserError(f"not an image file ({', '.join(SUFFIXES)})", where, hint="Move it out of the image folder")
     if size > _MAX_BYTES:
-        raise UserError(f"has {size} bytes, more than {_MAX_BYTES}", where)
+        raise UserError(f"has {size} bytes, more than the limit of {_MAX_BYTES}", where)
 
 
 def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
@@ -96,21 +96,21 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _check_list(archive: Path) -> None:
-    """Refuse an archive whose end record claims a long list of members, before that list is read."""
+    """Refuse an archive whose end record announces a long list of members, before that list is read."""
     with archive.open("rb") as file:
         file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
         tail = file.read()
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
     if len(record) >= 22 and size > MAX_LIST:
-        raise UserError(f"the list of members has {size} bytes, more than {MAX_LIST}", archive)
+        raise UserError(f"the list of members has {size} bytes, more than the limit of {MAX_LIST}", archive)
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
     """Check the archive's names and the sizes of its image files in folder ``inside``; return these files."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
-        raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
+        raise UserError(f"has {len(members)} members, more than the limit of {MAX_MEMBERS}", archive)
     if len({info.filename for info in members}) < len(members):
         raise UserError("two members have the same name", archive)
     depth = len(PurePosixPath(inside).parts) + 2
@@ -140,8 +140,8 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
 
-    The result is the largest centered part with the aspect ratio of ``shape``, scaled bilinearly. The file may have any
-    size below Pillow's limit for decompression bombs.
+    The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
+    Pillow's limit for decompression bombs.
     """
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
@@ -153,16 +153,16 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
-    """Return ``image`` as viewers show it on a white page, gray or RGB as ``shape`` says.
+    """Return ``image`` as viewers show it on a white page, gray or RGB by the channels in ``shape``.
 
-    It is turned as its EXIF orientation says, and transparent pixels show white. Every reader decodes with this.
+    It is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this function.
     """
     mode = MODES.get(shape[0])
     if mode is None:
         raise UserError(f"expected 1 (gray) or 3 (color) channels for images in files, got {shape[0]}", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
-            f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where
+            f"image mode {image.mode} is not supported. Save images with 8 bits per channel, as grayscale or RGB", where
         )
     try:
         image.load()
@@ -176,7 +176,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page = Image.new("RGBA", layered.size, "white")
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
-        raise UserError("the image is white where it is not transparent. Save it with an opaque background", where)
+        raise UserError("all nontransparent pixels are white. Save the image with an opaque background", where)
     return page.convert(mode)
 
 

@@ -24,8 +24,8 @@ from knot_runner.util.errors import UserError
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
     """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
 
-    The examples are drawn from (seed, client). Their number is rounded, at least one of two or more, and never all. A
-    client with one example holds out none.
+    The examples are drawn from (seed, client). Their number is rounded, and at least one, but never all. A client with
+    one example holds out none.
     """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
@@ -46,12 +46,12 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"{share:g} of {clients} clients leaves none to train. Use null", "partition.unseen")
+        raise UserError(f"{share:g} of {clients} clients would leave none for training. Use null", "partition.unseen")
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """Return ``count`` of the clients, ascending, by the draw ``name``."""
+    """Return ``count`` of the clients, ascending, drawn with the name ``name``."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -99,7 +99,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
-    """Return a copy of ``images`` with those at ``rows`` altered; ``classes`` are the classes in training."""
+    """Return a copy of ``images`` with altered images at ``rows``; ``classes``: the classes in training."""
     chosen = np.sort(np.concatenate(rows))
     if kind == "shift":
         pixels = images.pixels.copy()
@@ -118,7 +118,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are at several clients, which would alter them differently. "
+            f"{shared} {split} examples are assigned to several clients, which would alter them differently. "
             "Use partition=natural, iid or dirichlet, which assign each example to one client",
             "partition.alter",
         )
@@ -133,7 +133,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class UnlabeledImages:
-    """Training images of the data set ``name``, in file order, every label -1; ``files``: what was read of them."""
+    """Training images of the data set ``name``, in file order, with labels -1; ``files``: the files that were read."""
 
     name: str
     images: Images
@@ -142,10 +142,12 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """Return the training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
+    """Return the training images of ``settings.source``, at most ``settings.max_examples`` (drawn by ``cut_seed``).
 
-    Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
-    below ``transfer`` or the file.
+    Labels are hidden before images are drawn, so they cannot influence the selection.
+
+    Raises:
+        UserError: The message names the key below ``transfer``, or the file.
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
@@ -165,9 +167,10 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """Return ``task`` with ``other`` as its transfer set, in the shape and type of its own images.
+    """Return ``task`` with ``other`` as its transfer set, in the shape and type of the images of ``task``.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The images cannot be converted, or are those of ``task``.
     """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
@@ -189,7 +192,7 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"{channels} channels do not match the {wanted} of task.shape. Use the same number, or 1 and 3",
+            f"the images have {channels} channels, but task.shape has {wanted}. Use equal numbers, or 1 and 3",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == reference.dtype:
@@ -211,7 +214,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
-    """Return all training images of the source, the files that they are from, and notes."""
+    """Return all training images of the source, the files that hold them, and notes."""
     if settings.source == "embedded":
         note = (
             f"{settings.name}: rotated scikit-learn digits are used instead (transfer.source=embedded). "
@@ -234,7 +237,7 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
 
 
 def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
-    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, if it has none, in its subfolders."""
     path = folder.path(entry)
     if not path.is_dir():
         raise UserError("expected a folder of images", path)

@@ -35,7 +35,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return one point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
+    """Return one point per class [C][d] by ``task.geometry``; None for "given" without coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -49,12 +49,12 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    """Return ``classes`` at their ``coordinates``; without coordinates, all pairs have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two.
+    """Return points [C][C + S] at distance ``WITHIN`` in the same superclass, and ``ACROSS`` in different ones.
 
     A point is the scaled unit vector of the class, followed by that of its superclass.
     """
@@ -65,7 +65,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with the ``parts`` that a plug-in read."""
+    """Return the problem of the ``parts`` that a plug-in read; "" if there is none."""
     from knot_runner.data.images.checks import images_problem  # of files, which embedded images need not
 
     if not isinstance(parts, ImageParts):
@@ -91,9 +91,12 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
+    """Return the images of ``settings.source``, with held-out test images and at most ``max_examples`` of them.
 
-    Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
+    ``data_root``: the folder of ``local`` sources. Equal settings and files give bitwise equal tasks.
+
+    Raises:
+        UserError: The message names the key or file.
     """
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
@@ -114,7 +117,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return the images of ``settings.source`` as its reader found them, and the files that they are from."""
+    """Return the images of ``settings.source`` from its reader, unchanged, and the files that hold them."""
     if settings.source == "local":
         folder = open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
@@ -134,7 +137,10 @@ def open_source(
 ) -> DataFolder:
     """Check ``task.local`` without reading files, and return the data folder.
 
-    ``formats`` are those that can be read. Raises :class:`UserError`.
+    ``formats`` lists the formats that can be read.
+
+    Raises:
+        UserError: A file is missing, or its format is unknown.
     """
     from knot_runner.data.checksums import open_folder
 
@@ -153,7 +159,7 @@ def open_source(
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
-    """Return (train, test, notes): test held out where the source has none, both limited."""
+    """Return (train, test, notes). Test images are held out if the source has none. The numbers of both are limited."""
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
@@ -169,14 +175,14 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all as uint8, or all as float32 where one is."""
+    """Return all images as uint8, or all as float32 if one of them is."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """Return ``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
+    """Return ``pixels``, uint8 or floating point, in 0..1 as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats
 
@@ -197,7 +203,7 @@ def read_digits(shape: list[int]) -> Images:
 def _digits_table() -> np.ndarray:
     """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
 
-    From the file in the package: importing scikit-learn, and with it pandas, takes a second of every run.
+    They are read from the file in scikit-learn, because importing it, and pandas with it, takes a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None  # a dependency

@@ -13,10 +13,11 @@ NOBODY = -1
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Return ``exact`` [clients, classes] >= 0 as whole numbers (int64) with the same column sums, which are whole.
+    """Round ``exact`` [clients, classes] >= 0 to integers (int64) with the same column sums, which are integers.
 
-    Largest remainders, class by class: every entry is its floor or one more. What earlier classes rounded away is added
-    to a client's remainder, so that a client with a small share of many classes also gets its share of all images.
+    Largest remainders, class by class: every entry is rounded down or up. The amount that earlier classes lost by
+    rounding is added to a client's remainder, so that a client with small shares of many classes also gets its share of
+    all images.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -32,7 +33,10 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Return the images of each class at every client, int64 [clients, classes]. ``owner`` [N]: client or NOBODY."""
+    """Return the number of images of each class at every client, int64 [clients, classes].
+
+    ``owner`` [N]: the client of each image, or NOBODY.
+    """
     owned = owner != NOBODY
     cells = owner[owned] * classes + labels[owned]
     return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
@@ -41,7 +45,7 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the owner of every image, int64 [N].
 
-    Owners get ``counts`` [clients, classes] images each, at random. The rest has no owner.
+    Owners get ``counts`` [clients, classes] random images. Other images have no owner.
     """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -52,9 +56,9 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
+    """Return the owners of test images with ``labels`` [N]: each class is divided in the proportions of ``counts``.
 
-    A class that no client trains on is shared in proportion to the clients' training images.
+    A class that no client trains on is divided in proportion to the clients' training images.
     """
     sizes = np.bincount(labels, minlength=counts.shape[1])
     totals = counts.sum(0)
@@ -71,12 +75,12 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return the client's number of each of ``images``, or NOBODY; None where the source names none."""
+    """Return the client's number of each of ``images``, or NOBODY; None if the source has no owners."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return one client for each of ``numbers``, those of the training examples."""
+    """Return one client for each number in ``numbers``, which has one entry per training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
@@ -89,7 +93,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples have no {many}, so classes are divided as in training")
+        notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
     else:
         index = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[index] == test, index, NOBODY)
@@ -102,15 +106,15 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """Return the clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
+    """Return the clients with at least ``settings.least`` images, and of these ``settings.num_clients`` random ones."""
     sizes = np.array([len(rows) for rows in whole.train])
     least, wanted, total = settings.least, settings.num_clients, len(sizes)
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        raise UserError(f"no {many} have {least} training examples. Use at most {sizes.max()}", "partition.least")
+        raise UserError(f"none of the {many} has {least} training examples. Use up to {sizes.max()}", "partition.least")
     if len(kept) < total:
-        left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
+        left_out = f"left out {total - len(kept)} of {total} {many}, which have fewer training examples"
         notes.append(f"partition.least={least}: {left_out}")
     if wanted is not None:
         if wanted > len(kept):
@@ -121,7 +125,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
 
 
 def client_names(clients: int) -> list[str]:
-    """Return the names ``client 0``, ``client 1`` and so on."""
+    """Return the names ``client 0``, ``client 1``, ..."""
     return [f"client {k}" for k in range(clients)]
 
 
@@ -134,17 +138,15 @@ TEST_SHARE = 1 / 6
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return the partition of Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    Each number is a setting.
-
-    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and n_u ~
-    lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
-    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized. Images
-    may be at several clients.
+    Each number in it is a setting. Client u has the classes (u + j) mod C of the C classes with training images, j =
+    0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the
+    number of training images. Of each class it has int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test
+    images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
     """
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        text = f"{classes} is more than the {len(present)} classes of {task.name} with training examples. Use fewer"
+        text = f"{classes} is more than the {len(present)} classes with training examples. Use fewer"
         raise UserError(text, "partition.classes_per_client")
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
@@ -156,17 +158,17 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: {several} of {size} training examples are at several clients, {none} at none")
+        notes.append(f"partition: of {size} training examples, {several} are at several clients, {none} at none")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
-        notes.append(f"partition.classes_per_client={classes}: all classes")
+        notes.append(f"partition.classes_per_client={classes}: each client has all classes")
     return Partition(client_names(clients), train, test, notes)
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Return the rows of each client: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
 
-    Classes are shuffled, and a class with too few remaining images starts again. No client has an image twice, since
-    its labels differ.
+    Classes are shuffled. A class with too few remaining images starts again. No client has an image twice, because its
+    labels differ.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
     start, rows = dict.fromkeys(pools, 0), []

@@ -46,10 +46,12 @@ REMEDIES = {
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
+    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``), determined by ``seed``.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
-    Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
+
+    Raises:
+        UserError: A setting cannot be satisfied, or a client would have no training images.
     """
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
@@ -61,7 +63,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
-        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images})"
+        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (the task has {images})"
         raise UserError(f"{text}. {REMEDIES.get(kind, 'Use fewer clients')}", "partition.num_clients")
     return partition
 
@@ -72,19 +74,19 @@ def partition_rng(seed: int, kind: str) -> np.random.Generator:
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """Return the partition in which client ``owner[i]`` has training image i; test images follow the classes."""
+    """Return the partition in which client ``owner[i]`` has training image i. Test images follow the classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
-    """Return a line on classes with test images only."""
+    """Return a line on classes that have test images only."""
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
     named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
-    return [f"partition: no training examples of {named}, so clients get test examples by their size"]
+    return [f"partition: no training examples of {named}, so test examples follow client sizes"]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -101,7 +103,10 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Partition as FLex&Chill's later public code: a floor first, then Dir(alpha) proportions of each class."""
+    """Partition as FLex&Chill's later public code.
+
+    Each client first gets a minimum number of images. The others are divided by Dir(alpha) shares of each class.
+    """
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
     size = sizes[smallest]
@@ -109,8 +114,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
         floor = min(FLOOR, int(size) // (2 * clients))
     if floor * clients > size:
         raise UserError(
-            f"{floor} examples for each of {clients} clients are {floor * clients}, but class "
-            f"{task.classes[smallest]} has {size}. Use partition.floor={size // clients}",
+            f"{floor} examples for each of {clients} clients are {floor * clients} in total, but class "
+            f"{task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
@@ -118,15 +123,15 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     owner = assign_images(task.train.labels, apportion(exact), rng)
     partition = partition_by_owner(task, owner, clients, rng)
     if settings.floor is None and floor < FLOOR:
-        partition.notes.append(f"partition.floor={floor}: more would take over half of the smallest class")
+        partition.notes.append(f"partition.floor={floor}: a higher one would use more than half of the smallest class")
     return partition
 
 
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition by a Dirichlet mixture of classes per client (Hsu et al. 2019).
 
-    The prior is alpha * C times the classes' frequencies: Dir(alpha, ..., alpha) where classes are equally frequent,
-    and IID as alpha grows also where they are not.
+    The prior is alpha * C times the classes' frequencies. It is Dir(alpha, ..., alpha) for equally frequent classes. As
+    alpha grows, clients become IID for any frequencies.
     """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
@@ -147,7 +152,10 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
 
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Partition as McMahan et al. (2017), with shards that differ by at most one image, so that none is left."""
+    """Partition as McMahan et al. (2017).
+
+    The sizes of shards differ by at most one image, so that no image is left over.
+    """
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
@@ -162,9 +170,10 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
-    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs.
+    """Return groups of neighboring classes: pairs, or at most half as many groups as ``clients``.
 
-    Raises :class:`UserError` where there are too few classes.
+    Raises:
+        UserError: There are too few classes.
     """
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
@@ -176,14 +185,14 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return a partition in which each group of classes has at least two clients (FedWaD's public code).
 
-    The groups of further clients are drawn uniformly, and a class is split equally over the clients of its group.
-    Clients are in the order of their groups.
+    The groups of further clients are drawn uniformly. A class is divided equally among the clients of its group.
+    Clients are ordered by group.
     """
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
         if not 0 <= label < classes:
-            raise UserError(f"unknown class {label}. {task.name} has 0 to {classes - 1}", "partition.groups")
+            raise UserError(f"unknown class {label}. The classes are 0 to {classes - 1}", "partition.groups")
     count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
@@ -233,7 +242,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
-    """Return what is wrong with a ``partition`` of ``task``: type, number of clients, invalid rows; "" if nothing."""
+    """Return the problem of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if none."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)

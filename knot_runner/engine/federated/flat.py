@@ -1,6 +1,6 @@
 """A model's parameters and buffers as two flat vectors.
 
-This makes averaging, control variates and stacking one line each.
+With them, averaging, control variates and stacking are one line each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor's range in a flat vector."""
+    """The range of one tensor in a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,13 +31,13 @@ class Field:
 
     @property
     def stop(self) -> int:
-        """Return where the next tensor begins."""
+        """Return the index after its last value."""
         return self.start + prod(self.shape)
 
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Where each parameter and buffer lies, in the model's own order."""
+    """The position of each parameter and buffer in the flat vectors, in the model's order."""
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
@@ -56,7 +56,7 @@ class FlatLayout:
 
     @property
     def features(self) -> int:
-        """Return H, how many values the head reads."""
+        """Return H, the number of inputs of the head."""
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
@@ -71,8 +71,11 @@ class FlatLayout:
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
         """Return the mask [P] of the parameters whose names match ``patterns``.
 
-        Patterns are those of file names; ``head`` is the head. A parameter matches one of them, and none of those that
-        begin with "!". Raises :class:`UserError` for a pattern that nothing matches, or all.
+        Patterns use the syntax of file names; ``head`` stands for the head. A parameter is selected if it matches a
+        pattern, and no pattern that begins with "!".
+
+        Raises:
+            UserError: A pattern matches no parameter, or all.
         """
         mask = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
@@ -90,10 +93,7 @@ class FlatLayout:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
     def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
-        """Return a copy of ``weights`` [P] with another ``head``.
-
-        ``head``: the parameters as ``mask("head")`` picks them.
-        """
+        """Return a copy of ``weights`` [P] with another ``head``, the parameters that ``mask("head")`` selects."""
         whole, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
@@ -123,14 +123,15 @@ def layout_of(network: Network) -> FlatLayout:
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return (weights [P], buffers [Q]) of :func:`initial_network`, float32, which all clients start from."""
+    """Return the initial weights [P] and buffers [Q] of all clients, float32; see :func:`initial_network`."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """Return a fresh model, initialized by the run's seed, a text model's encoder perhaps pre-trained.
+    """Return a new model, initialized from the run's seed; the encoder of a text model may be pretrained.
 
-    Raises :class:`UserError` for a custom model that does not fit the images.
+    Raises:
+        UserError: A custom model does not fit the images.
     """
     check_network(network, seed)
     with seeded(seed, "init"):
@@ -150,14 +151,14 @@ def check_network(network: Network, seed: int) -> None:
 
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Copy of a model's parameters and buffers as flat vectors."""
+    """Return copies of a model's parameters and buffers as flat vectors."""
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
     return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Return named views into ``flat`` [..., size]; leading dimensions stay."""
+    """Return named views into ``flat`` [..., size]; leading dimensions are kept."""
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 
@@ -171,7 +172,7 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the running statistics; a text model's buffer of position ids is not part of its state."""
+    """Return the running statistics. A text model's buffer of position ids is not part of its state."""
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 

@@ -1,6 +1,6 @@
-"""Local training common to all engines: the order and augmentation of epochs, steps, finite weights.
+"""Local training, as far as all engines share it: order and augmentation of epochs, steps, finite checks.
 
-And the order in which a cohort's requests are assigned to workers, in equal pieces.
+This module also orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Run = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the client's images: which parameters train, in which order, with which augmentation.
+    """One pass over the client's images: the parameters that train, the order, and the augmentation.
 
-    ``order`` [n'] int64 positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']
-    are the augmentation of each, or None.
+    ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']:
+    the augmentation of each image, or None.
     """
 
     trains: str
@@ -39,7 +39,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Return the client's epochs, phase after phase, sampled from (seed, round, client): the same in every engine."""
+    """Return the client's epochs, phase after phase, drawn from (seed, round, client), and equal in every engine."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -54,15 +54,15 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Return the optimizer steps of a client with ``count`` examples."""
+    """Return the number of optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 
 def finite(weights: Tensor) -> list[bool]:
-    """Return whether each of ``weights`` [S, P] is finite throughout.
+    """Return for each row of ``weights`` [S, P] whether all values are finite.
 
-    A finite sum has finite terms alone: what is infinite or NaN stays so whatever is added. The sum of finite terms may
-    overflow, so one that is not finite is checked value by value.
+    If the sum is finite, all terms are, because infinity and NaN propagate. A sum of finite terms may overflow, so rows
+    whose sum is not finite are checked value by value.
     """
     sums = weights.sum(1).tolist()
     return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]
@@ -71,7 +71,7 @@ def finite(weights: Tensor) -> list[bool]:
 def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]:
     """Return the results of ``cohort`` in its order.
 
-    The longest training begins first, so that the last to end is short.
+    The longest training starts first, so that the last one to end is short.
     """
     longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
     results = run([cohort[i] for i in longest])
@@ -79,9 +79,9 @@ def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]
 
 
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
-    """Return the logits [n, classes] of every request, computed in pieces of examples.
+    """Return the logits [n, classes] of every request, computed in chunks of examples.
 
-    A piece has INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number of workers.
+    A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers.
     """
     parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
     pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]

@@ -34,7 +34,10 @@ from knot_runner.util.errors import UserError
 
 
 class Loop:
-    """One client after another on ``device``, any network and objective. ``data``, ``test``: of all clients."""
+    """Trains one client after another on ``device``, with any network and objective.
+
+    ``data``, ``test``: the examples of all clients.
+    """
 
     name = "loop"
 
@@ -50,18 +53,18 @@ class Loop:
         self._watching = False
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.train`."""
         return [self.train_client(request) for request in cohort]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return [self._logits(request) for request in requests]
 
     def close(self) -> None:
-        """Free nothing."""
+        """Do nothing, because there is nothing to free."""
 
     def train_client(self, request: LocalTraining) -> Trained:
-        """Train one client from the request's model, by its settings or program, and measure it before and after."""
+        """Train one client from the request's model, by its settings or program, and evaluate it before and after."""
         model, start = self.model, request.start
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
@@ -81,7 +84,7 @@ class Loop:
         )
 
     def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
-        """Take all steps of the request; return (mean loss over all of them, steps). The model changes in place."""
+        """Take all steps of the request; return (mean loss over all steps, steps). The model changes in place."""
         model, recipe = self.model, request.recipe
         rows, loss = self._objective(request, examples)
         optimizers = {}
@@ -122,11 +125,11 @@ class Loop:
         )
         result = program.run(program.settings, work)
         if not isinstance(result, LocalResult):
-            raise UserError(f"program {program.run.__name__} returned {type(result).__name__} instead of a LocalResult")
+            raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
         return result
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the request's objective under the model as it is now."""
+        """Return the rows and the loss of the request's objective under the current model."""
         objective, labels = request.objective, self.data.labels
         inputs = ObjectiveInputs(
             labels[request.rows.to(labels.device)],
@@ -148,9 +151,9 @@ class Loop:
         return outputs.to(self.device)
 
     def _on_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss`` of logits alone.
+        """Return ``loss`` as a function of logits only.
 
-        What the head reads is kept in each forward pass from here on, that of a copy of the model, too.
+        From now on, each forward pass stores the input of the head, also in copies of the model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -163,7 +166,7 @@ class Loop:
         return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
 
     def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
-        """Return the mean loss of the held-out examples, the last of the request's."""
+        """Return the mean loss of the held-out examples, which are the last rows of the request."""
         places = torch.arange(len(request.rows))[-request.held :]
         held_out = self.data.select(request.rows[-request.held :], self.dtype)
         logits = forward_all(self.model, held_out, INFERENCE_ROWS)
@@ -174,7 +177,7 @@ class Loop:
         return float(value)
 
     def _correct(self, rows: Tensor) -> int:
-        """Return how many of the test examples at ``rows`` are classified correctly."""
+        """Return the number of correctly classified test examples at ``rows``."""
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
@@ -189,7 +192,10 @@ class Loop:
 
 
 def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
-    """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) from the weights as they are now."""
+    """Return a function that computes (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2).
+
+    w_start are the current weights.
+    """
     origins = [parameter.detach().clone() for parameter in model.parameters()]
 
     def _term() -> Tensor:
@@ -221,7 +227,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Return the module; every request brings its weights, so those of our image models are not even initialized."""
+    """Return the module. Every request brings its weights, so our image models are not initialized."""
     if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
@@ -240,7 +246,7 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """Return the optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
+    """Return the optimizer of one kind of phase. Parameters that it does not train get no gradient in that phase."""
     named = list(model.named_parameters())
     if trains != "all":
         named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]

@@ -1,4 +1,4 @@
-"""``hardware.engine=native``: the lean engine, with compiled passes where they do the work of its clients."""
+"""``hardware.engine=native``: the lean engine, with compiled passes for the models and objectives that have them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
-    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective.
+    """Compiled passes: for a CNN, pooling and the convolutions' gradients, under any objective.
 
-    Of an MLP, whole epochs of cross-entropy at one temperature on logits. Everything else is as in the lean engine.
+    For an MLP, whole epochs of cross-entropy at one temperature. All other work is done as in the lean engine.
     """
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
@@ -51,7 +51,11 @@ class WinogradClient(AutogradClient):
 
 
 class Native(Lean):
-    """:class:`Lean`, at other rounding. Raises :class:`UserError` where nothing can be compiled."""
+    """The engine :class:`Lean` with compiled passes, which round differently.
+
+    Raises:
+        UserError: They cannot be compiled.
+    """
 
     name = "native"
 
@@ -63,16 +67,20 @@ class Native(Lean):
 
 
 def make_native(inputs: EngineInputs) -> Native:
-    """Return ``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
+    """Return ``hardware.engine=native``.
+
+    Raises:
+        UserError: The passes cannot be compiled, or the device is a GPU.
+    """
     require_cpu(inputs, "native")
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
-        inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so this model is trained by lean")
+        inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so the lean engine trains this model")
     return lean_engine(Native, inputs)
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with compiled passes for MLP and CNN and compiled 3x3 convolutions; others as in lean."""
+    """Return a client with compiled passes for MLP and CNN, and compiled 3x3 convolutions; other models as in lean."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
     return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)

@@ -1,7 +1,7 @@
-"""Compiles this folder's C++ once for the machine, keeps it, and calls it.
+"""Compiles this folder's C++ code once for the machine, stores the library, and calls it.
 
-The library depends on the CPU (``-march=native``). Its name in the user's cache folder holds the sources, the compiler
-and the CPU, so that different machines can share a home folder.
+The library depends on the CPU (``-march=native``). Its name in the user's cache folder contains a digest of the
+sources, the compiler and the CPU, so that different machines can share a home folder.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _HERE = Path(__file__).parent
 
 @functools.cache
 def native_library(dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if they are there.
+    """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if possible.
 
-    Raises :class:`UserError` without a compiler, where it fails, and where the cache folder cannot be written.
+    Raises:
+        UserError: There is no compiler, it fails, or the cache folder cannot be written.
     """
     compiler = find_compiler()
     command = [compiler, *COMPILER_FLAGS, f"-DREAL={REALS[dtype]}"]
@@ -44,14 +45,18 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def find_compiler() -> str:
-    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
+    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++ that exists.
+
+    Raises:
+        UserError: There is none.
+    """
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
         compiler = shutil.which(name)
         if compiler is not None:
             return compiler
     what = f"CXX={named} was not found" if named else "c++, g++ and clang++ were not found"
-    raise UserError(f"native needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
+    raise UserError(f"the native engine needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
 
 
 def _cache_folder() -> Path:
@@ -70,14 +75,18 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """Return what tells CPUs apart that do not run one another's code."""
+    """Return text that distinguishes CPUs that cannot run each other's code."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Compile to ``path``, which is there whole or not at all. Raises :class:`UserError`."""
+    """Compile to ``path``, which exists only when it is complete.
+
+    Raises:
+        UserError: The compiler fails.
+    """
     sources = [str(source) for source in sorted(_HERE.glob("*.cpp"))]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,17 +96,17 @@ def _compile(command: list[str], path: Path) -> None:
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
                 raise UserError(
-                    f"native was not compiled by {command[0]}: {first}. Use hardware.engine=lean", "hardware.engine"
+                    f"{command[0]} cannot compile the engine: {first}. Use hardware.engine=lean", "hardware.engine"
                 )
             target.replace(path)
     except OSError as problem:
         raise UserError(
-            f"native keeps what it compiles in {path.parent}: {problem.strerror}; "
-            "XDG_CACHE_HOME names another folder, and lean compiles nothing",
+            f"the native engine cannot write its compiled code to {path.parent} ({problem.strerror}). "
+            "Set XDG_CACHE_HOME to another folder, or use hardware.engine=lean",
             "hardware.engine",
         ) from None
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Return where the values of a contiguous tensor lie; null for None."""
+    """Return the address of a contiguous tensor's values; null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -23,10 +23,10 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with all that ``settings`` put around it, its clients, and notes to the user.
+    """Return ``method`` with the wrappers that ``settings`` select, its clients, and notes for the user.
 
     Raises:
-        UserError: The method does not go together with one of them.
+        UserError: The method does not support one of the wrappers.
     """
     notes: list[str] = []
     if getattr(settings.method, "server_distillation", None) is not None:
@@ -52,11 +52,10 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """Return ``client_flops`` and ``server_flops`` of one round.
+    """Return ``client_flops`` and ``server_flops`` of one round; None if the FLOPs of an example are unknown.
 
-    Local training by ``requests``, and the ``further`` work after the fold; None where those of an example are unknown.
-
-    Where the server trains, it computes the clients' answers itself.
+    They cover the local training of ``requests`` and the ``further`` work after the fold. If the server trains, it also
+    computes the clients' outputs.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
@@ -77,8 +76,8 @@ def round_flops(
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     """Return the FLOPs of one local training: 3 F per example and epoch.
 
-    An epoch of the head alone needs no gradient below it, one of the body none of the head's weights; a program may
-    train further epochs of all.
+    An epoch that trains the head needs no gradients below the head, and an epoch that trains the body needs no
+    gradients of the head's weights. A local program may train all parameters for further epochs.
     """
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:

@@ -1,8 +1,8 @@
-"""FedDF (Lin et al. 2020): after averaging, the server distills the global model from the round's clients.
+"""FedDF (Lin et al. 2020): after averaging, the server distills the round's clients into the global model.
 
-Clients' logits on unlabeled examples are a second message, and the targets of the averaged model, by any loss and
-weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their logits
-itself. Adds nothing to a method's state: each distillation starts from the averaged model.
+The clients' logits on unlabeled examples form a second message. They are the targets of the averaged model, with any
+loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their
+logits itself. The method's state has no further entries, because each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
@@ -32,23 +32,22 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
+    """Return ``method`` with a server that distills the averaged model, if ``method.server_distillation`` is set.
 
-    Raises :class:`UserError` for a method without an averaged model.
+    Raises:
+        UserError: The method has no averaged model.
     """
     spec = server_distillation(config)
     if spec is None or method.exchange is not None:
         return method
     if method.fold is None and method.fold_each is None:
-        raise UserError(
-            f"algorithm={config.algorithm} has no server distillation. Use null", "method.server_distillation"
-        )
+        raise UserError(f"not supported by algorithm={config.algorithm}. Use null", "method.server_distillation")
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
     return replace(method, exchange=lambda config: exchange, facts=distilled_facts)
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
+    """Return ``either`` if the distillation can read the clients' mean logits, ``each`` if it needs single messages."""
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
@@ -60,9 +59,10 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return requests for inference of the client's ``model`` on the transfer set, then on the random examples.
+    """Return the requests for inference of the client's ``model`` on the transfer set, and on the random examples.
 
-    The latter only if the weighting uses biases. [] in rounds that do not distill, and in a last one of heads alone.
+    The random examples are used by a weighting with biases only. The list is empty in rounds without distillation, and
+    in a last round that trains heads only.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -74,7 +74,7 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
+    """Return ``logits`` [n, C] on the transfer set, and ``bias`` [C] if the weighting reads biases."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -90,7 +90,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return the requests for training on the clients' logits.
 
-    Of the server's averaged model, or (FedMD) of each participant's own.
+    They train the server's averaged model, or with FedMD the model of each participant.
     """
     students = answers.students
     if "weights" in state:
@@ -102,10 +102,10 @@ def fold(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the distilled models in the place of those before.
+    """Replace the models by the distilled ones.
 
-    Their loss and steps, and in rounds that are measured the accuracy on the test examples before distillation and
-    after: of the server's model on its own, of each client's on the client's own.
+    The log entries are their loss and steps. In rounds with an evaluation they also hold the test accuracy before and
+    after distillation: of the server's model, or of each client's model on the client's own test set.
     """
     if not distilled:
         return state, {}
@@ -117,7 +117,7 @@ def fold(
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Return the rows of the test examples that the model known by the number ``student`` is measured on."""
+    """Return the rows of the test examples that evaluate the model with the number ``student``."""
     if student != SERVER:
         return federation.clients[student].test
     assert federation.server is not None
@@ -128,7 +128,7 @@ def _request(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
-    """Return the training of ``model``, known by the number ``student``, on the clients' ``answers``."""
+    """Return the request that trains ``model``, with the number ``student``, on the clients' ``answers``."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
     spec = config.server_distillation
@@ -187,7 +187,7 @@ def _request(
 def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
     """Return the log entries of the models ``distilled`` in a round.
 
-    ``tested``: total number of their test examples, 0 where they were not evaluated.
+    ``tested`` is the total number of their test examples, or 0 without an evaluation.
     """
     loss, steps = sum(result.loss for result in distilled) / len(distilled), sum(result.steps for result in distilled)
     row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
@@ -198,7 +198,7 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:
-    """Return ``distilled`` of a result: a summary of the distillations in ``rows``; {} without any."""
+    """Return the summary ``distilled`` of the distillations in ``rows``, or {} if there was none."""
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
         return {}
@@ -213,8 +213,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows [n] of one epoch of the server's training.
 
-    These are the transfer set, or with ``steps`` as many rows as the steps take, from one permutation of it after
-    another.
+    They are the transfer set. If ``steps`` is set, they are the rows of that many steps, from consecutive permutations
+    of the transfer set.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -226,9 +226,9 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the rows of the transfer set that the server trains on, and those for early stopping.
+    """Return the rows of the transfer set for training, and those for early stopping.
 
-    The latter are the share ``valid``, the same in every round.
+    The latter are a share ``valid`` of the set, equal in every round.
     """
     assert federation.transfer is not None
     transfer = federation.transfer.train
@@ -240,19 +240,22 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 
 
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Return the rows of :func:`drawn_examples`, and after them those that are held out."""
+    """Return the rows of :func:`drawn_examples`, followed by the held-out rows."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """Return sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
+    """Return the weighted mean sum_k W_k z_k / sum_k W_k [n, C] of the ``logits`` z_k [n, C]; ``weights`` W [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """Return the training configuration, without augmentation, since the clients' logits are of the original images."""
+    """Return the training configuration.
+
+    It has no augmentation, because the clients' logits belong to the original images.
+    """
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
         batch_size=spec.batch_size,

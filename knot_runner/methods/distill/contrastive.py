@@ -1,6 +1,7 @@
-"""Contrastive distillation: an example's two embeddings belong together, no two examples' do (CRD, Tian et al. 2020).
+"""Contrastive representation distillation (CRD, Tian et al. 2020).
 
-Negatives are any other examples, not those of other classes alone, so that labels are not needed.
+The two networks' embeddings of the same example form a positive pair, and embeddings of different examples form
+negative pairs. Negatives are drawn from all other examples, not only from other classes, so labels are not needed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random places of ``examples``, none its own, for each of ``positions`` [B]: [B, count]."""
+    """Return ``count`` random positions among ``examples`` for each of ``positions`` [B], never its own: [B, count]."""
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """Return -log h(positive) - sum over negatives of log(1 - h), [B], of ``scores`` [B, 1 + negatives].
+    """Return -log h(positive) - sum over negatives of log(1 - h), [B], for ``scores`` s [B, 1 + negatives].
 
-    h = s / (s + m / n): with m negatives of n ``examples``, whether s is the positive (Gutmann and Hyvarinen 2010).
+    h = s / (s + m / n) is the probability that a score belongs to the positive, with m negatives and n ``examples``
+    (Gutmann and Hyvarinen 2010).
     """
     noise = (scores.shape[1] - 1) / examples
     positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
@@ -36,7 +38,10 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 
 
 class ContrastPair(nn.Module):
-    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's, of length 1."""
+    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's embeddings.
+
+    All embeddings have length 1.
+    """
 
     student_memory: Tensor
     teacher_memory: Tensor
@@ -56,9 +61,9 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss [B] of the student's embeddings against the teacher's memory and the other way round.
+        """Return the loss [B] between the student's embeddings and the teacher's memory, plus the reverse.
 
-        While training, both memories then move.
+        In training mode, both memories are then updated.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))
@@ -90,7 +95,7 @@ class ContrastPair(nn.Module):
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> PairModules:
     if inputs.examples < 2:
-        raise UserError("one training example has no negatives. Use more examples", "method.terms.crd.negatives")
+        raise UserError("a single training example has no negatives. Use more examples", "method.terms.crd.negatives")
     return PairModules(inputs, partial(ContrastPair, options, inputs.examples))
 
 

@@ -1,15 +1,18 @@
-"""Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
+"""Distillation by loss terms: from trained teachers, among students, or from one generation of students to the next.
 
-Rounds: with schedule ``offline`` 0 trains the teachers and 1 the student (without teachers 0 the student), each of
-whose phases has a round before; with ``generations`` one student each; with the others 0 trains the students. Records
-of a teacher and images made from it, if any, have rounds of their own in between. State: ``weights/<party>``,
-``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artifact names; ``terms``: the weight of each
-term and its first ratio to the cross-entropy; ``phases``: these of each phase; ``synthesis``: facts about the images.
+Rounds with schedule ``offline``: 0 trains the teachers and 1 the student. Without teachers, 0 trains the student. Each
+phase of the student's training is a separate round before that. With ``generations`` each student has one round. With
+other schedules, round 0 trains all students. The records of a teacher and the images synthesized from it have separate
+rounds in between.
 
-Phases of a student's training have a loss of their own each. FitNets' two stages (Romero et al. 2015, algorithm 1) are
-one phase on ``hint`` alone, whose gradient reaches the regressor and the student up to the guided layer, and then the
-training by ``method.terms``. What carries over is the student; its optimizer and the adapters of a phase's terms end
-with it.
+State: ``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: names of
+artifacts. ``terms``: the weight of each term and its first ratio to the cross-entropy. ``phases``: the same for each
+phase. ``synthesis``: facts about the images.
+
+Each phase of a student's training has its own loss. The two stages of FitNets (Romero et al. 2015, algorithm 1) are a
+phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer, followed by the
+training with ``method.terms``. The student's weights carry over to the next phase. The optimizer and the adapters of a
+phase do not.
 """
 
 from __future__ import annotations
@@ -46,9 +49,10 @@ DistillState = dict[str, Any]
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
-    """Return the weights of teachers that are already stored, after checking that the terms fit the networks.
+    """Return a state that names the teachers' weights that are already stored.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: A term does not fit the networks.
     """
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
@@ -67,7 +71,7 @@ def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
                 "method.synthesis.kind=statistics",
             )
     if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
-        raise UserError("the first generation has no teacher, so the term ce is required", "method.terms")
+        raise UserError("the first generation has no teacher, so the term 'ce' is required", "method.terms")
     stored = {teacher.name: teacher.trained for teacher in federation.clients}
     return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 
@@ -127,7 +131,7 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the images made from the one teacher, or first the records that they are made from."""
+    """Return the request for images synthesized from the teacher, or first for the records that the synthesis needs."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
     if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
@@ -152,10 +156,7 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 def plan_generation(
     config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
-    """Return the request for student ``round`` of a line.
-
-    The last is the run's student.
-    """
+    """Return the request that trains the student of generation ``round``. The last one is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
@@ -200,7 +201,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of a student that teaches the next one, from 0."""
+    """Return the name of the student of generation ``number``, counted from 0, which teaches the next one."""
     return f"generation {number + 1}"
 
 
@@ -208,17 +209,17 @@ DISTILL = RoundMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Return the phases before training by ``method.terms``; [] where there are none."""
+    """Return the phases before the training with ``method.terms``, perhaps none."""
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
 def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
-    That of the first phase missing in ``state``, else the ``last`` one, by ``method.terms``; each starts from the
-    weights of the previous phase.
+    It is the first phase that ``state`` does not hold, or after all phases ``last``, the training with
+    ``method.terms``. Each starts from the weights of the previous one.
 
-    A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
+    Each phase has its own order of batches. It keeps its last epoch, because a network need not classify yet.
     """
     phases, done = phases_of(config), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None

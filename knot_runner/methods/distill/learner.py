@@ -1,6 +1,6 @@
-"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss.
+"""Training of students by loss terms: the networks, their outputs for a batch, and the loss.
 
-The outputs of frozen teachers, cached from one pass over all examples where possible.
+The outputs of frozen teachers are cached from one pass over all examples if possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """One loss term before it is built: its options, and the pairs of taps for each teacher."""
+    """A loss term before it is built: its options, and the pairs of taps for each teacher."""
 
     name: str
     options: Any
@@ -43,17 +43,21 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Return whether the loss is 0 without a teacher."""
+        """Return whether the loss needs a teacher. Without one, it is 0."""
         return TERMS[self.name].needs_teacher
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
+    """Return the terms in the setting ``key``, with their taps in the networks.
+
+    Raises:
+        UserError: A term is unknown, or does not fit the networks.
+    """
     read = []
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
         if term.needs_teacher and not teachers:
-            raise UserError("the term needs a teacher, but method.teachers is empty", where)
+            raise UserError("this term needs a teacher, but method.teachers is empty", where)
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
@@ -82,7 +86,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 
 
 class OutputReader:
-    """Returns a network's outputs for a batch, with the requested taps."""
+    """Computes a network's outputs for a batch, with the requested taps."""
 
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
         self._read = read_taps(model, network, taps)
@@ -95,7 +99,7 @@ class OutputReader:
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
-    ``student`` and ``teachers``: their outputs for a few examples, for the shapes; see :class:`TermInputs`.
+    ``student`` and ``teachers``: their outputs for a few examples, which give the shapes; see :class:`TermInputs`.
     """
 
     def __init__(
@@ -121,7 +125,10 @@ class WeightedTerms(nn.Module):
     def forward(
         self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
     ) -> Tensor:
-        """Return the loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
+        """Return the loss [] of a batch.
+
+        ``share`` multiplies the weights of terms that read a teacher; 0 leaves these terms out.
+        """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
             factor = share if spec.needs_teacher else 1.0
@@ -129,7 +136,7 @@ class WeightedTerms(nn.Module):
                 value = self.losses[spec.name](student, teachers, batch)
                 if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
                     returned = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                    raise UserError(f"the loss is {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
+                    raise UserError(f"the loss has shape {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
                 total = total + factor * self.weights[spec.name] * value.mean()
         return total
 
@@ -139,11 +146,12 @@ class WeightedTerms(nn.Module):
     ) -> dict[str, dict[str, float]]:
         """Set the weights that are "auto", and return the ``weight`` and ``ratio`` of every term.
 
-        An automatic weight makes the term ``auto_ratio`` times the cross-entropy on ``batches``. ``ratio``: of the
-        weighted term to the cross-entropy there.
+        An automatic weight makes the term ``auto_ratio`` times as large as the cross-entropy on ``batches``. ``ratio``
+        is the quotient of the weighted term and that cross-entropy. Without labels, the cross-entropy of a uniform
+        guess, log C, is used.
 
-        Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
-        weight of a term that is 0.
+        Raises:
+            UserError: A term with an automatic weight is 0.
         """
         remembered = copy_weights(self.modules_of_terms)  # state set by a first batch must come from training's own
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
@@ -161,7 +169,7 @@ class WeightedTerms(nn.Module):
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
                     raise UserError(
-                        "auto divides by the first values of the term, which are 0 here. Use a number",
+                        "'auto' divides by the initial value of the term, which is 0 here. Use a number",
                         f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total
@@ -174,11 +182,13 @@ MOST_BYTES = 2**30
 
 
 class FrozenTeachers:
-    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+    """Callable (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
 
-    ``readers``: of their outputs, of models in evaluation mode without gradients. ``originals``: the teachers' inputs
-    instead of the student's ``examples``, paired by position. ``cached``: inputs do not change (no augmentation), so
-    that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
+    Attributes:
+        readers: Compute the outputs, with models in evaluation mode and without gradients.
+        originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
+        cached: Whether inputs stay the same (no augmentation). The outputs of one pass are then cached, unless they
+            take more than ``MOST_BYTES``.
     """
 
     def __init__(
@@ -209,13 +219,13 @@ class FrozenTeachers:
 
 
 def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.Module:
-    """Return the network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
+    """Return the network with stored ``weights``, in evaluation mode, with gradients switched off."""
     return stored_model(resources, network, weights).requires_grad_(False).eval()
 
 
 @torch.no_grad()
 def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
-    """Return the outputs for all examples, in order; None where they exceed the cache's limit."""
+    """Return the outputs for all examples, in order; None if they exceed the cache's limit."""
     kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
@@ -233,7 +243,8 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
     """Return :func:`metrics.measured_score` on the examples ``valid``.
 
-    Raises :class:`DivergedError` that begins with ``title`` for predictions that are not finite.
+    Raises:
+        DivergedError: The predictions are not finite. The message begins with ``title``.
     """
     logits = finite_logits(model, valid, title, epoch)
     return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

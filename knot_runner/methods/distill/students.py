@@ -1,6 +1,6 @@
-"""Requests to train students by loss terms, and to pick one of several that were trained together.
+"""Requests that train students by loss terms, and that select one of several students trained together.
 
-Students learn from frozen teachers, from their own past or from each other.
+Students learn from frozen teachers, from their own past, or from each other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from knot_runner.models.network import Network
 class TrainStudents(OwnTraining):
     """Train one student, or several that teach each other.
 
-    The artifact holds the weights of the one, or of each student i under ``i.``.
+    The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
     """
 
     #: distill, or that of a phase before (:mod:`knot_runner.methods.distill.distill`)
@@ -78,11 +78,14 @@ class TrainStudents(OwnTraining):
     start: Ref | None = None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the weights kept, and facts.
+        """Return the selected weights, and facts.
 
-        Those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the weight of each and its first ratio
-        to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError` for terms that do not fit the
-        networks.
+        The facts are those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``: the weight of each term
+        and its first ratio to the cross-entropy.
+
+        Raises:
+            DivergedError: A loss or weight is not finite.
+            UserError: The terms do not fit the networks.
         """
         students = Students(self, resources, report)
         trainee = Trainee(
@@ -98,7 +101,7 @@ class TrainStudents(OwnTraining):
 
 @dataclass(frozen=True)
 class PickStudent(OwnRequest):
-    """One of several students that were trained together, as an artifact of its own."""
+    """Select one of several students that were trained together, as a separate artifact."""
 
     stage: Literal["picked"]
     party: str
@@ -106,14 +109,14 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the student's weights, and the facts of all; it takes no time of its own."""
+        """Return the student's weights, and the facts of all students. This takes no training time."""
         trained, prefix = resources.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
 
 
 class Students:
-    """The networks and losses that one :class:`TrainStudents` trains."""
+    """The networks and losses of one :class:`TrainStudents`."""
 
     def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
         self.request, self.report = request, report
@@ -167,7 +170,7 @@ class Students:
     def _first(
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
-        """Return the first batches of student ``number``."""
+        """Yield the outputs and inputs of the first batches of student ``number``."""
         request = self.request
         self.module.eval()
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
@@ -175,9 +178,9 @@ class Students:
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Return the outputs of each student for a batch, and those of its teachers.
+        """Return the outputs of each student for a batch, and the outputs of its teachers.
 
-        Frozen ones, its own past, or the other students.
+        The teachers are frozen models, the student's own past, or the other students.
         """
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
@@ -222,7 +225,7 @@ class Students:
 
     @torch.no_grad()
     def _average(self, teacher: nn.Module, decay: float) -> None:
-        """Set the teacher's weights to decay teacher + (1 - decay) student; copy running statistics."""
+        """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
         student = self.students[0]
         for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
             mean.lerp_(weights, 1 - decay)
@@ -230,7 +233,7 @@ class Students:
             kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
-        """Return the factor on the weights of the teachers' terms in ``epoch``."""
+        """Return the factor in ``epoch`` of the weights of terms that read a teacher."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):
@@ -238,11 +241,11 @@ class Students:
         return 1.0
 
     def score(self, epoch: int) -> float:
-        """Return macro-F1 on the valid part, the mean over students."""
+        """Return the mean over students of macro-F1 on the validation examples."""
         title = f"{self.request.stage} {self.request.party}"
         scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(scores) / len(scores)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return a copy of the student's weights, or of all students', each under its number."""
+        """Return a copy of the student's weights; with several students, each one's with its number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])

@@ -1,8 +1,8 @@
 """Linear combinations of clients' models, computed as products with the matrix of all models.
 
-The signs of such a matrix show groups of clients: whose updates help whom (docs/papers/soup.md).
+The signs of such a matrix show groups of clients whose updates help each other (docs/papers/soup.md).
 
-Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
+Products are computed in float64, a block of parameters at a time, so that no second copy of all models is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ VALUES_AT_ONCE = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """Return ``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the models' dtype.
+
+    Row m is sum_i matrix_mi models_i.
+    """
     sums = models.new_empty(len(matrix), models.shape[1])
     for block in _blocks(models):
         sums[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
@@ -31,22 +34,22 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
 
 
 def stacked_models(models: Sequence[ClientModel]) -> Tensors:
-    """Return ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
+    """Return the state entries ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q], one row per client."""
     weights = torch.stack([model.weights for model in models])
     return {"theta/weights": weights, "theta/buffers": torch.stack([model.buffers for model in models])}
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
-    """Return the models of a state, see :func:`stacked_models`."""
+    """Return the models in a state; see :func:`stacked_models`."""
     return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Clients' updates.
+    """Clients' updates dW_i = W_i - W_0.
 
-    DW_i = ``trained`` [K, P] - the model it began from, which several clients share: row ``begins[i]`` of ``starts``
-    [U, P].
+    ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
+    ``starts`` [U, P]; several clients may share it.
     """
 
     starts: Tensor
@@ -55,7 +58,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients from ``starts``: of each client, the same tensor where it is the same model."""
+        """Return the updates of clients from ``starts``. Clients with the same start share its tensor."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
@@ -64,17 +67,17 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
-        Exactly the trained models under the identity, and the starts under zero, which W_0 + (W_k - W_0) need not be:
-        the starts have the weight that is left to them.
+        The identity gives exactly the trained models, and zero exactly the starts. W_0 + (W_k - W_0) would not, because
+        of rounding: the starts therefore receive the remaining weight.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
         return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
 
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """Return <a - b, dW_i> of every pair (a, b) of models in ``moved``, float64 [M, K].
+        """Return <a - b, dW_i> for every pair (a, b) of models [P] in ``moved`` and every update, float64 [M, K].
 
-        Each model is [P]. Without ``moved``, the updates themselves take its place.
+        Without ``moved``, the updates themselves replace the differences.
         """
         count = len(self.trained) if moved is None else len(moved)
         sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
@@ -88,16 +91,16 @@ class Updates:
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
-    """Return the ranges of parameters."""
+    """Yield ranges of parameters that together cover all of them."""
     size = max(1, VALUES_AT_ONCE // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients.
+    """Return the area under the ROC curve of predicting "i is in k's group" by lambda_ki, over all pairs of clients.
 
-    Ties count half. None where all pairs are of one kind.
+    Ties count one half. None if all pairs, or none, are in the same group.
     """
     same, others = _pairs(groups)
     within, across = matrix[same], matrix[others].sort().values
@@ -108,10 +111,10 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
-    """Return the means of lambda [K, K] over clients' ``own`` updates and those of ``others``.
+    """Return the means of lambda [K, K] over clients' ``own`` updates and over those of ``others``.
 
-    Where there are groups, also over others ``within`` and ``across`` them, with the ``auc`` of telling these apart;
-    and the share of others that are ``negative``.
+    It also returns the share of others that is ``negative``. With groups, it returns the means over others ``within``
+    and ``across`` groups, and the ``auc`` of telling these apart.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {
@@ -128,7 +131,7 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return bool [K, K]: pairs of two clients in one group, and in two."""
+    """Return bool [K, K] twice: pairs of different clients in the same group, and in different groups."""
     numbers = torch.tensor(list(groups))
     same = numbers[:, None] == numbers
     return same & ~torch.eye(len(numbers), dtype=torch.bool), ~same

@@ -1,8 +1,8 @@
-"""Repeated aggregation by the similarity of clients' label shares (objective-conflict blog, docs/papers/soup.md).
+"""Repeated aggregation by the similarity of clients' label distributions.
 
-S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
-epoch; then, for a number of rounds, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P]
-and ``theta/buffers`` [K, Q] of all clients.
+Source: the objective-conflict blog, see docs/papers/soup.md. S_ki is the cosine of the label histograms of clients k
+and i. Every client trains its model of the last round for one epoch. Then, for a number of rounds, theta_k <- sum_i
+A_ki theta_i, followed by another epoch. State: ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of all clients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from knot_runner.methods.personalization.contract import (
 
 
 def label_similarities(federation: Federation) -> Tensor:
-    """Return S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
+    """Return S [K, K], float64: cosines between the histograms of the clients' training labels, 1 on the diagonal."""
     classes = int(federation.train_labels.max()) + 1
     counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
@@ -38,10 +38,10 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
+    """Return A [K, K]: S where it is above the cut-off, otherwise 0; 1 for a client's own model.
 
-    ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalized``: as the
-    formula is printed, so that rows sum to as many as K.
+    ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
+    ``unnormalized``: the formula as printed, whose rows may sum to K.
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept
@@ -55,7 +55,7 @@ def _check(config: CossimSettings, federation: Federation) -> list[str]:
 def _plan(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests for an epoch of every client: from theta_0 first, then from the aggregated models."""
+    """Return requests for one epoch of every client, first from theta_0 and then from the aggregated models."""
     if round > config.rounds:
         return []
     starts = aggregated_models(config, state, federation) if round else federation.starts
@@ -72,7 +72,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return sum_i A_ki theta_i of every client, also of running statistics."""
+    """Return sum_i A_ki theta_i of every client. Running statistics are aggregated, too."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
@@ -82,10 +82,7 @@ def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
 
 
 def _points(config: CossimSettings) -> list[Point]:
-    """Return the models after the first epoch.
-
-    Then, of every aggregation, those aggregated and those trained from them.
-    """
+    """Return all points: after the first epoch, and for each aggregation before and after its training."""
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
         points += [Point(number, number * config.epochs, phase="combined")]

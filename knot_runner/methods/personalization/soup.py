@@ -13,20 +13,20 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the weights and running statistics, in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
+    """Return the interpolated model, computed in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
     pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return every alpha, after every save (``at=all``) or the last."""
+    """Return the points of every alpha, after every checkpoint (``at=all``) or the last one."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 
 def soup_models(
     config: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """See :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
     step = round % config.checkpoints + 1
     if step not in _steps(config):
         return

@@ -39,17 +39,17 @@ LINEAR = 0.01
 QUANTILES = ("5%", "25%", "median", "75%", "95%")
 PERCENTS = (5, 25, 50, 75, 95)
 GRADIENT_NOTE = (
-    "Norm, per training image, of the gradient of CE(z / T, y). The paper says 'at the input layer': here with respect "
-    "to the weights of the first layer. Smaller norms than drawn are in "
-    "the first bin. The state of the model is open, too: method.warm_epochs of central training at T=1."
+    "Norm of the gradient of CE(z / T, y) for each training image. The paper says 'at the input layer'. Here, this is "
+    "the gradient with respect to the weights of the first layer. The first bin includes all smaller norms. The paper "
+    "does not state how the model was trained. Here, it is trained centrally at T=1 for method.warm_epochs epochs."
 )
 BOUNDARY_NOTE = (
-    "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalized pixels; "
-    "before and after one step of SGD on that image alone, each from the same start. The paper leaves open what a "
-    "change is for a wrong image (here: to any other class). It leaves open the attack's loss (here: of its own "
-    "decision), its limit (method.attack_limit) and the rate of the step (method.step_lr). "
-    "Boxes: quartiles; whiskers: 5% to 95%. Images "
-    "whose decision does not change up to the limit are left out (share at the right). The axis is linear between "
+    "Distance: smallest epsilon, in normalized pixels, for which image + epsilon * sign(gradient) is classified "
+    "differently. It is measured before and after one SGD step on only that image, always from the same weights. The "
+    "paper does not specify what counts as a change for a misclassified image (here: any other class), the attack's "
+    "loss (here: that of the predicted class), its limit (method.attack_limit) and the rate of the step "
+    "(method.step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
+    "that are not reclassified up to the limit are left out (share at the right). The axis is linear between "
     f"-{LINEAR:g} and {LINEAR:g}, logarithmic beyond."
 )
 SOFTMAX_NOTE = (
@@ -75,9 +75,9 @@ def temperatures_of(probe: Probe) -> list[float]:
 
 @figure_of(reads=(ARRAYS,))
 def gradient_figure(runs: list[Run]) -> Drawing:
-    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
+    """Histograms of gradient norms by temperature, separately for correct and misclassified images (Fig. 1).
 
-    A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
+    There is a row of two panels per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
@@ -105,9 +105,9 @@ def gradient_figure(runs: list[Run]) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Return the edges of the bins, up to the largest norm.
+    """Return the edges of the bins, from just below the smallest norm that is not 0 up to the largest norm.
 
-    They begin just below the smallest norm that is not 0 (at least :data:`MIN_NORM` of the largest).
+    The first edge is at least :data:`MIN_NORM` of the largest norm.
     """
     positive = norms[norms > 0]
     if not len(positive):
@@ -118,10 +118,12 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @figure_of(reads=(ARRAYS,))
 def boundary_figure(runs: list[Run]) -> Drawing:
-    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
+    """Box plots of the distance to the boundary after one step minus the distance before, by temperature (Fig. 2).
 
-    A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
-    model has an image wrong.
+    There is a panel per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+
+    Raises:
+        UserError: No model misclassifies an image.
     """
     probes, colors = _probes(runs)
     if not any(len(pooled(probe, "boundary.before")) for probe in probes.values()):
@@ -172,7 +174,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
-    A panel per setting; the probabilities go into a CSV beside the PNG.
+    There is a panel per setting. The probabilities are written to a CSV file next to the PNG.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(len(probes), 9.6, 3.4, across=1)
@@ -210,7 +212,7 @@ def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
 
 
 def _shown(probes: dict[str, Probe], name: str, gap: str = ", ") -> str:
-    """Return the setting's name, which stands before what is said of it where there are several."""
+    """Return the setting's name, as a prefix of lines about it, if there are several settings."""
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 

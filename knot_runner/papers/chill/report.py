@@ -1,10 +1,10 @@
 """Tables of federated runs at several temperatures.
 
-They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round beside a printed trace
+They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round next to a printed trace
 (FLex&Chill's public notebook).
 
-Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T); rounds to target are rounds trained until it is met. The
-paper's Table 1 prints the index of the last of them, from 0, which is one less.
+Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T). Rounds to target count the rounds until it is reached.
+The paper's Table 1 prints the index of the last of these rounds, counted from 0, which is one less.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ FROM_0 = 1
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """Return a row per temperature (and rate control), a block of columns per case.
+    """Return a row per temperature (and rate control), and a block of columns per case.
 
     ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
-    Raises :class:`UserError` for invalid options.
+
+    Raises:
+        UserError: An option is invalid.
     """
     options = request.options
     table = request.printed
@@ -101,9 +103,10 @@ def _mean(
 
 
 def trace(request: TableRequest) -> Parts:
-    """A row per temperature; columns: accuracy and loss at T after the rounds that the printed table has, from 1.
+    """Return a row per temperature, with accuracy and loss at T after the rounds in the printed table, counted from 1.
 
-    Raises :class:`UserError` for runs of several cases.
+    Raises:
+        UserError: The runs have several cases.
     """
     table = request.printed
     assert table is not None  # TABLE_KINDS
@@ -111,7 +114,7 @@ def trace(request: TableRequest) -> Parts:
     frame = case_rows(runs, preset_cases({}, table))
     cases = frame["case"].unique()
     if len(cases) > 1:
-        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
+        raise UserError(f"a table of rounds shows one task and model, but these runs have several: {'; '.join(cases)}")
     accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
     losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
     logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
@@ -142,9 +145,9 @@ def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Return lines on seeds excluded from the means of rounds and speed-up, with reasons.
+    """Return lines on seeds that are excluded from the means of rounds and speed-up, with reasons.
 
-    ``rows``: of a case, from :func:`chilling_frame`.
+    ``rows``: those of a case, from :func:`chilling_frame`.
     """
     reasons = []
     trained = rows[rows["finished"]]
@@ -158,7 +161,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
                 reasons.append((reason, named))
     lines = [f"{case}: {reason}: {'; '.join(names)}." for reason, names in by_key(reasons).items()]
     if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained["run_id"]):
-        lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
+        lines.append(f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds.")
     return lines
 
 
@@ -175,11 +178,11 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 
 
 def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | str) -> pd.DataFrame:
-    """Return ``rows`` of :func:`case_rows` with the numbers that tables show.
+    """Return ``rows`` of :func:`case_rows` with the numbers in tables.
 
-    Adds the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to reach:
-    ``target``, or the best of the T=4 run with the same seed and other settings), and each of :data:`CHILLING_COLUMNS`.
-    NaN: unknown, or the goal is not met.
+    The additional columns are ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to
+    reach: ``target``, or the best of the T=4 run with the same seed and other settings), and each of
+    :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not reached.
     """
     import pandas as pd
 
@@ -205,7 +208,7 @@ def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target:
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
-    """For each row, the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
+    """Return for each row the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
     import pandas as pd
 
     keys = ["case", "other", "seed"]
@@ -215,7 +218,7 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
+    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not reach its goal."""
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 

@@ -33,18 +33,18 @@ class RowSetting:
 
     @property
     def head(self) -> str:
-        """The training temperature, as the paper prints it."""
+        """Return the training temperature, as the paper prints it."""
         return "1" if self.control else f"{self.temperature:g}"
 
     @property
     def settings(self) -> str:
-        """The other settings, "" for plain chilling."""
+        """Return the other settings, "" for plain chilling."""
         rate = f"rate=lr/{self.temperature:g}" if self.control else ""
         return ", ".join(filter(None, (rate, self.other)))
 
     @property
     def name(self) -> str:
-        """Temperature and other settings, for use in a sentence."""
+        """Return temperature and other settings, for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
 
@@ -53,10 +53,12 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
 
     There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
+    A case whose runs measure several kinds of models (:func:`variant`) is divided by them. A rate control at T=1 is the
+    T=1 run, so it counts once.
 
-    A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
-    T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
-    different runs of one cell.
+    Raises:
+        UserError: A run is not federated.
+        ValueError: Two different runs have the same cell.
     """
     rows = run_rows(runs)
     rows["case"] = [case_of(run, cases) for run in runs]
@@ -69,7 +71,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
         for i, run, other in zip(members.index, members.run, others(members.run, SHOWN_KEYS), strict=True):
             temperature, control = (run.setting(key) for key in SHOWN_KEYS)
             if control is None:
-                raise UserError(f"{run.task} {run.method}: not federated, so it has no training temperature")
+                raise UserError(f"task={run.task} method={run.method}: not federated, so without training temperature")
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
     case_ranks = ranks([*cases, *rows.case])
@@ -84,5 +86,5 @@ def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Return heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
+    """Return the heads of the columns that name the rows ``keys``: as many as these need."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)

@@ -1,7 +1,7 @@
-"""Tables of clustered federated learning: accuracy by graph and support beside the vanilla algorithm (FedWaD 1-5).
+"""Tables of clustered federated learning: accuracy by graph and support next to the vanilla algorithm (FedWaD 1-5).
 
-A row is a data set, an algorithm and a number of clients; a column is a structure of the clients' data, a graph and a
-support size. Runs without clusters are the vanilla algorithm; they have no support size.
+A row is a data set, an algorithm and a number of clients. A column is a structure of the clients' data, a graph and a
+support size. Runs without clusters are the vanilla algorithm and have no support size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VANILLA = "vanilla"
 
 @dataclass(frozen=True, order=True)
 class GridRow:
-    """A row. ``other``: more settings in which the runs differ, as text."""
+    """A row; ``other``: further settings in which the runs differ, as text."""
 
     data: str
     algorithm: str
@@ -55,14 +55,14 @@ class GridRow:
 
     @property
     def name(self) -> str:
-        """The row's name for use in a sentence."""
+        """Return the row's name for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return f"{self.data} {self.algorithm} N={self.clients}{rest}"
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column. ``graph`` none: no clusters; ``support``: S, None without clusters."""
+    """A column; ``graph`` none: no clusters; ``support``: S, None without clusters."""
 
     structure: str
     graph: str
@@ -70,12 +70,12 @@ class GridColumn:
 
     @property
     def head(self) -> str:
-        """``affinity 10``, below a heading that names the structure."""
+        """Return the head, such as ``affinity 10``, below a heading that names the structure."""
         return VANILLA if self.graph == "none" else f"{self.graph} {self.support}"
 
     @property
     def key(self) -> str:
-        """``strong_affinity_S10``, as in CSV files."""
+        """Return the key in CSV files, such as ``strong_affinity_S10``."""
         return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
 
 
@@ -89,9 +89,10 @@ def clustered(request: TableRequest) -> Parts:
     """Return a row per data set, algorithm and number of clients, plus a row of gains per data set.
 
     There is a block of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's
-    numbers are shown with its own weighting only.
+    numbers are shown with its weighting only.
 
-    Raises :class:`UserError` for runs that do not belong in this table.
+    Raises:
+        UserError: A run does not belong in this table.
     """
     table = request.printed
     metrics = request.metrics
@@ -128,7 +129,7 @@ def clustered(request: TableRequest) -> Parts:
     for data, members in frame.groupby("data", sort=False):
         lines += other_data(data, members["run"], table)
         if data in incomplete:
-            lines.append(f"{data}: no mean uplift, since some of its rows are missing.")
+            lines.append(f"{data}: no mean uplift, since some rows of this data set are missing.")
     return rows, heads, [group for group, _, _ in blocks], [*lines, *cited(table)]
 
 
@@ -170,7 +171,7 @@ def _uplift(
 ) -> TableCell:
     """Return the mean and standard deviation over rows of the gain of clustering over vanilla.
 
-    Empty unless all ``needed`` rows are present, since a mean over other rows is a different number.
+    The cell is empty unless all ``needed`` rows exist, because a mean over other rows is a different number.
     """
     vanilla = GridColumn(column.structure, "none", None)
     if column == vanilla:
@@ -213,9 +214,10 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         graph = run.setting(GRAPH) or "none"
         clients = run.setting("partition.num_clients")
         if "clustering" not in run.config.get("method", {}):
-            raise UserError(f"{run.task} {run.method}: not federated, so it cannot be in a table of clustered runs")
+            raise UserError(f"task={run.task} method={run.method}: not federated, so a clustered table cannot show it")
         if not isinstance(clients, int):
-            raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
+            hint = "Use pairs or shards"
+            raise UserError("rows need partition.num_clients, which is not set", f"partition={kind}", hint=hint)
         support = run.setting(SUPPORT) if graph != "none" else None
         column = GridColumn(STRUCTURES.get(kind, kind), graph, support)
         line = GridRow(case_of(run, cases), algorithms.get(run.method, run.method), clients, other)

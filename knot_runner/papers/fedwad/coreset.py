@@ -1,7 +1,8 @@
 """Coresets of clients' data (FedWaD 4).
 
-One is of all clients' data: in each epoch, some clients send gradients by its points (D.2). The other kind is one per
-client, of its own data; all together classify by the nearest neighbor.
+One kind of coreset represents all clients' data: in each epoch, some clients send gradients with respect to its points
+(D.2). The other kind is one coreset per client, learned from its own data. Together, these classify by the nearest
+neighbor.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     clients = len(partition.train)
     if config.participants is not None and config.participants > clients:
         raise UserError(
-            f"{config.participants} is more than the {clients} clients. Use at most {clients}", "method.participants"
+            f"expected at most {clients}, the number of clients, got {config.participants}", "method.participants"
         )
     notes = [*task.notes, *partition.notes]
     if config.participants is None and clients < PARTICIPANTS:
@@ -102,7 +103,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
 
 def participants(config: CoresetSettings, clients: int) -> int:
-    """Return how many of ``clients`` an epoch draws."""
+    """Return the number of ``clients`` that an epoch draws."""
     return config.participants or min(PARTICIPANTS, clients)
 
 
@@ -114,7 +115,7 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
+    """Run one epoch: participants, sampled with (seed, epoch), send gradients, and the points take one step."""
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
     pulls = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
@@ -132,7 +133,7 @@ def advance_epoch(
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Return ``most`` of ``rows``, drawn without replacement; all if there are no more, or ``most`` is None."""
+    """Return ``most`` of ``rows``, drawn without replacement; all rows if there are no more, or if ``most`` is None."""
     return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
@@ -152,13 +153,13 @@ def pull(
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
-    """Raise :class:`UserError` when points are not finite or so large that their squares overflow."""
+    """Raise :class:`UserError` if points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
-        raise UserError(f"{lr} makes the coreset diverge in {where}. Use a smaller one", "method.lr")
+        raise UserError(f"with {lr}, the coreset diverged in {where}. Use a smaller rate", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return for each of ``points`` [K, d] the label of the nearest of ``samples`` [n, d] (FedWaD 4)."""
+    """Return for each of ``points`` [K, d] the label of the nearest one of ``samples`` [n, d] (FedWaD 4)."""
     return labels[squared_distances(points, samples).argmin(1)]
 
 
@@ -191,7 +192,7 @@ def record_coresets(
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Return the prepared examples of clients, and the rows that an encoder of images is trained on.
+    """Return the prepared examples of clients, and the rows that train an encoder of images.
 
     All examples are prepared; rows are ascending.
 
@@ -212,7 +213,7 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
 
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
+    """Learn a coreset of each client's own data, and classify by the nearest point of all coresets."""
     config, task, partition = context.method, inputs.task, inputs.partition
     whole, held = inputs.prepared
     context.begin()
@@ -244,22 +245,25 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with rows ``tests`` of these."""
+    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with the rows ``tests`` of these."""
     shares = [float(right[rows].mean()) for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
+    """Return the rows of ``count`` training images that train the encoder, and the rows of the clients; ascending.
 
-    Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
+    Without an encoder, the clients get all rows.
+
+    Raises:
+        UserError: A part would be empty.
     """
     if config.encoder is None:
         return np.arange(0), np.arange(count)
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"{config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
+            f"share {config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])
@@ -268,7 +272,10 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
     """Return the coreset [K, d] of one client's own samples, and its distance to them before the last step.
 
-    Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
+    Draws depend on (seed, client, epoch) only.
+
+    Raises:
+        UserError: The points diverge.
     """
     draw = numpy_generator(seed, "coreset_knn", client, "start")
     state = descent.first_descent(config.points, clients.dimension, config.start_scale, draw)
@@ -281,7 +288,10 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
+    """Return (label, owner) of each point of all coresets.
+
+    A label is that of the nearest sample of the point's own client.
+    """
     nearest = []
     for coreset, rows in zip(points, clients.rows, strict=True):
         nearest.append(nearest_labels(coreset, clients.points[rows], labels[rows]))

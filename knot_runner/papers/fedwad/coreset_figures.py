@@ -1,4 +1,4 @@
-"""Figure of coresets: the points as images, and the course of the distance (FedWaD Fig. 4, 10, 11)."""
+"""Figure of coresets: the points as images, and the distance by epoch (FedWaD Fig. 4, 10, 11)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ DESCENT_NOTE = (
 
 @figure_of(one_task=False, reads=(OWN_CORESET,))
 def coreset_images(runs: list[CoresetRun]) -> Drawing:
-    """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11).
+    """One row of images per run, and a pair of panels per task and partition (Fig. 4, 10, 11).
 
-    The panels show the coresets, and the distance by epoch. The course goes into a CSV beside the PNG; what is left of
-    the distance comes back as lines.
+    The panels show the coresets, and the distance by epoch. The distances are written to a CSV file next to the PNG.
+    The final distances are returned as lines.
 
-    Raises :class:`UserError` for runs of another kind, and for a damaged file.
+    Raises:
+        UserError: A run is of another kind, or a file is damaged.
     """
     cases = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, cases.values())) + 1.2)
@@ -77,9 +78,9 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     cases: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
-            raise UserError(f"{run.task} {run.method}: not a coreset run, so it has no images to show")
+            raise UserError(f"task={run.task} method={run.method}: not a coreset run, so it has no images to show")
         if len(run.result.shape) != 3:
-            raise UserError(f"{run.task} {run.method}: the points are features of texts, which cannot be drawn")
+            raise UserError(f"task={run.task} method={run.method}: the points are text features, which cannot be drawn")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"
         if "," in seed_list(runs):
             row += f", seed {run.seed}"

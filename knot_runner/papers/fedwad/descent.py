@@ -2,7 +2,7 @@
 
 In the federated version (FedWaD 4, D.2), the server has the points and a client has its samples. They run FedWaD. The
 gradient is that of the distance between the points and the last interpolating measure. That measure and the plan are
-held constant, so the server needs nothing more of the client.
+held constant, so the server needs no further information from the client.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd",
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
     """Return W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
 
-    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) by c_i is
+    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) with respect to c_i is
     (c_i / K - (P y)_i) / W2.
     """
     plan, unit, distance = transport(Measure(points), target)

@@ -1,6 +1,6 @@
 """Figures of distances between data sets or clients.
 
-They show maps, how they compare with exact ones (FedWaD Fig. 6, 15), and distances and their time along one setting
+They show maps, comparisons with exact distances (FedWaD Fig. 6, 15), and distances and their time along one setting
 (Fig. 13, 14).
 """
 
@@ -55,9 +55,7 @@ FEDWAD = {
 }  # fmt: skip
 #: Pairs drawn one by one; of more, their mean.
 MAX_PAIRS = 6
-_COURSE_NOTE = (
-    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
-)
+_COURSE_NOTE = "Means over seeds. Seconds: time of the whole matrix divided by its pairs, also for runs that reuse it."
 EXACT = "exact"
 SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
@@ -65,11 +63,14 @@ MatrixRun = DoneRun[MatrixResult]
 
 @figure_of(one_task=False)
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
-    """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
+    """A heat map per setting: for data sets, the mean over seeds; for clients, sorted by group, the first seed.
 
-    Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
-    rank correlation (Spearman), the order relations kept, and the median ratio. All distances go into a CSV beside the
-    PNG. Raises :class:`UserError` for runs without distances.
+    Returns, for each setting, the range of its distances. If there are exact distances of the same samples, it also
+    returns the rank correlation (Spearman), the order relations kept, and the median ratio. All distances are written
+    to a CSV file next to the PNG.
+
+    Raises:
+        UserError: A run has no distances.
     """
     only_matrices(runs)
     several = len({run.task for run in runs}) > 1
@@ -98,7 +99,7 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
-    """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
+    """Return lines on the range of the distances, and on their agreement with exact ones, averaged over seeds."""
     kinds: dict[str, list[np.ndarray]] = {}
     for run in runs:
         for kind, distances in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items():
@@ -146,10 +147,12 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
-    That is samples, iterations or support.
+    That setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
+    settings a marker; lines of exact distances are dashed. The numbers are written to a CSV file next to the PNG. Those
+    at the end of the axis are returned as lines.
 
-    A color per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
-    beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
+    Raises:
+        UserError: No setting varies.
     """
     only_matrices(runs)
     varied = []
@@ -157,7 +160,7 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
         if len({run.setting(key) for run in runs}) > 1:
             varied.append(key)
     if not varied:
-        raise UserError(f"this figure needs runs that differ in one of {', '.join(ALONG)}")
+        raise UserError(f"the figure needs runs that differ in one of these settings: {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
@@ -215,14 +218,14 @@ def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:
-    """Raise :class:`UserError` naming a run that measured no distances between data sets."""
+    """Raise :class:`UserError` for a run without distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
-            raise UserError(f"{run.task} {run.method}: has no distances between data sets")
+            raise UserError(f"task={run.task} method={run.method}: has no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:
-    """Return the key shared by runs that measured the same distances between the same samples."""
+    """Return the key that runs share if they have the same distances between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
     samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
     return json.dumps(samples, sort_keys=True)

@@ -1,6 +1,6 @@
-"""FedWaD's own methods and tasks: their settings, and their entries in the tables of families and kinds of task.
+"""FedWaD's methods and tasks: their settings, and their entries in the tables of families and kinds of task.
 
-Settings that clustering reads, too, are in :mod:`knot_runner.config.settings.methods.transport`.
+Settings that clustering also reads are in :mod:`knot_runner.config.settings.methods.transport`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Coreset:
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove it")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove this key")
 
 
 @dataclass(kw_only=True)
@@ -125,7 +125,7 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} is smaller than ratio={self.ratio}")
+        require(self.samples // self.ratio >= 1, "samples", f"expected at least ratio={self.ratio}, got {self.samples}")
 
 
 @dataclass
@@ -159,12 +159,12 @@ class ImageSetsSettings:
         wanted = self.shape[0]
         for name, image_task in self.sets.items():
             channels = image_task.shape[0]
-            require(channels == wanted, f"sets.{name}.shape", f"{channels} channels, but task.shape has {wanted}")
+            require(channels == wanted, f"sets.{name}.shape", f"has {channels} channels, but task.shape has {wanted}")
         check_missing(self.missing, self.sets)
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Names of the sets that are left out when none of their files is there."""
+        """Return the names of the sets that are left out if they have no files."""
         return missing_names(self.missing, self.optional)
 
 
@@ -172,7 +172,10 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings that are read: a distance of exact mode starts with as many points as the first sample."""
+    """Return the settings that are read.
+
+    In exact mode, a distance starts with as many points as the first sample has.
+    """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
@@ -189,7 +192,7 @@ def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
         method = f"method={settings.method.name}"
-        raise Misfit("partition=centralized", method, "a distance needs the data of two clients")
+        raise Misfit("partition=centralized", method, "a distance requires at least two clients")
 
 
 TITLE = "knot_runner.papers.fedwad.settings:fedwad_words"

@@ -1,6 +1,6 @@
-"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages.
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), computed from its stages.
 
-The stages are found in the store by replanning the run.
+The stages are found in the store by planning the run again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,11 @@ from knot_runner.util.files import Facts
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     """Return :func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
 
-    Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
-    missing where the data have changed since the run or a stage is not in the store.
+    Nothing is trained.
+
+    Raises:
+        UserError: The run is not a KNOT distillation, or diverged; the data have changed; or a stage is not in the
+            store.
     """
     config, settings = context.method, context.settings
     if not isinstance(config, KnotSettings):
@@ -67,7 +70,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
+        raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
     store = context.store
     bias = config.bias if needs_bias(config.weighting) else None
     federation = make_federation(context, task, store, bias)
@@ -83,18 +86,18 @@ EPSILON_TEXTS = 2000
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
-    """Return the bound's record.
+    """Return the bound's record: the terms for each form and function class, the losses, and notes on how to read them.
 
-    It has the terms for each form and function class, the losses, and notes on how to read them.
+    It reads the stages that ``state`` names, and runs inference of the student on the transfer set.
 
-    Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
-    where the loss cannot be bounded.
+    Raises:
+        UserError: The loss cannot be bounded.
     """
     config, store = context.method, executor.resources.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
-        raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
+        raise UserError("the bound requires held-out examples, but the run has none", hint="Set method.bound=true")
     train_rows, seen = first_rows(example_keys(store, request.train.examples), set())
     valid_rows, _ = first_rows(example_keys(store, request.valid.examples), seen)
     train = read_part((student, before), request, request.train, train_rows, executor)
@@ -149,8 +152,9 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
 class StudentPart:
     """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
-    ``p``, ``start`` [N, C] probabilities of the student and of its initial model, ``q`` [N, K, C] of the teachers;
-    ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: the number of duplicates left out.
+    ``p``, ``start`` [N, C]: probabilities of the student and of its initial model; ``q`` [N, K, C]: those of the
+    teachers; ``weights`` [N, K]: those of the training; ``rows`` [N]: of the stored examples; ``dropped``: the number
+    of duplicates.
     """
 
     p: Tensor
@@ -164,7 +168,7 @@ class StudentPart:
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """Read the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+    """Read the stored examples ``rows`` of ``part``. The objective computes targets and weights.
 
     ``models``: the student and its initial model.
     """
@@ -181,10 +185,7 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Return the model's input of each stored example as bytes (token ids or pixels).
-
-    Duplicates are found by it.
-    """
+    """Return the model's input of each stored example as bytes (token ids or pixels), which identify duplicates."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -206,7 +207,7 @@ def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Return function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
+    """Return function class -> its complexity and the quantities behind it, and reasons why others are undefined.
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
@@ -234,18 +235,18 @@ def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: 
     notes, most = [], float(train.weights.sum(1).max())
     if not config.normalize:
         notes.append(
-            f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
-            f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
+            f"weights: not normalized in training (method.normalize=false), with sums up to {most:.3g}. Here, they are "
+            f"normalized, since the bound is for a loss in [0, C_M] (otherwise, C_M would be {most * diameter:.3g})"
         )
     if not isinstance(config.loss, SinkhornSettings):
-        return [*notes, f"loss: trained on {config.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
+        return [*notes, f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss"]
     loss, some = config.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
         costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
         trained = float((costs * normalized_weights(train.weights[some])).sum(1).mean())
         notes.append(
-            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
-            f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
+            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}. On {len(costs)} training texts, the exact loss "
+            f"(eps = 0) is {float(exact[some].mean()):.4f}, and with the settings of training {trained:.4f}"
         )
     return notes
 

@@ -1,6 +1,7 @@
-"""The generalization bound of a run in the terminal, and its figure.
+"""The generalization bound of a run as a terminal table, and its figure.
 
-The figure shows the bound beside what it bounds: the gap between held-out and training loss by the number of texts.
+The figure shows the bound next to the quantity that it bounds: the gap between held-out and training loss by the number
+of texts.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ SLOPE = -0.5
 GAP_NOTE = (
     "Gap: mean loss on the transfer set's held-out texts minus that on the N training texts. Points: means over seeds; "
     "bars: 95% t intervals over seeds, which share the held-out texts. The axis begins where a gap is above 0. "
-    "Less the start's: minus the gap of the student's initial model, which has seen neither part. "
-    "Bounds: what each adds to its first term. last_layer assumes an encoder that was fixed before."
+    "Less the start's: minus the gap of the student's initial model, which was trained on neither part. "
+    "Bounds: without their first term. last_layer assumes an encoder that was fixed in advance."
 )
 
 
@@ -48,8 +49,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts.
 
-    It has intervals over seeds, and stands beside what each bound allows; the slope of log gap on log N is reported,
-    which the theorem has at -1/2.
+    The gap has intervals over seeds, and is shown next to what each bound adds. The slope of log gap over log N is
+    reported; in the theorem, it is -1/2.
     """
     series = gap_series(runs)
     bands = {(name,): band(by_seed.values()) for name, by_seed in series.items()}
@@ -73,9 +74,10 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
-    """Return the gaps, and of every bound what it adds to its first term, by seed and the number of texts.
+    """Return the gaps, and what every bound adds to its first term, by seed and the number of texts.
 
-    Raises :class:`UserError` for runs without a bound, and for a damaged record.
+    Raises:
+        UserError: A run has no bound, or a record is damaged.
     """
     series: dict[str, GapSeries] = {}
     for run in runs:
@@ -92,9 +94,9 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
 
 
 def slope_of(gap: GapSeries) -> Estimate | None:
-    """Return the slope of log gap on log N, the mean over each seed's own slope.
+    """Return the slope of log gap over log N, the mean over seeds of each one's slope.
 
-    Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
+    Only seeds whose gaps are all positive count, because other gaps have no logarithm. None if there is no such seed.
     """
     import pandas as pd
 
@@ -107,7 +109,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
-    """Return the fitted slope of the series ``name`` in words."""
+    """Return a line on the fitted slope of the series ``name``."""
     slope = slope_of(gap)
     seeds = len(gap)
     head = f"slope of log {name} on log N"
@@ -123,7 +125,7 @@ def slope_line(name: str, gap: GapSeries) -> str:
 
 def _record(run: Run) -> Facts:
     if lookup(run.result, "bound") is None:
-        raise UserError(f"{run.task} {run.method}: has no bound. Rerun with method.bound=true")
+        raise UserError(f"task={run.task} method={run.method}: has no bound. Rerun it with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
 
@@ -135,27 +137,27 @@ def _record(run: Run) -> Facts:
 FORM_NAMES = {
     "printed": (
         "printed",
-        "Theorem 5.2 as printed; first: the student's training loss, no less than the least of its class",
+        "Theorem 5.2 as printed; first: the student's training loss, at least the smallest one of its class",
     ),
-    "derived": ("derived", "what the paper's lemmas give (Frogner et al. 2015); first: its held-out loss, an estimate"),
-    "sharp": ("sharp", "ours, with the loss's own Lipschitz constant; first: the training loss, of any student"),
-    "sharp_empirical": ("sharp, R^", "the same, with the complexity of these very texts"),
-    "hoeffding": ("Hoeffding", "on held-out texts; needs no class"),
+    "derived": ("derived", "from the paper's lemmas (Frogner et al. 2015); first: its held-out loss, an estimate"),
+    "sharp": ("sharp", "ours, with the loss's Lipschitz constant; first: the training loss; for any student"),
+    "sharp_empirical": ("sharp, R^", "the same, with the empirical complexity of these texts"),
+    "hoeffding": ("Hoeffding", "on held-out texts; requires no function class"),
     "bernstein": ("Bernstein", "the same, with the variance of the loss"),
 }
 #: Function class -> note on it.
 CLASS_NOTES = {
-    "last_layer": "last_layer: as if the encoder had been fixed before, and B chosen before (a union over values of B "
-    "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
+    "last_layer": "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
+    "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT.",
     "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
 }
 #: Number columns.
 NUMBER_HEADS = ("first", "second", "third", "sum")
-VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
+VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a constant"}
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """Return the table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
+    """Return a table of ``record``, the content of ``bound.json``, with the title ``title`` and footnotes."""
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []
@@ -177,11 +179,11 @@ def bound_lines(record: Facts) -> list[str]:
     classes = [name for name in CLASS_NOTES if name in complexity]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
-        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "
-        f"model it started from {loss['gap_less_start']:.4g}; of the best constant prediction "
+        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}. Gap minus that of "
+        f"the initial model: {loss['gap_less_start']:.4g}. Loss of the best constant prediction: "
         f"{loss['constant']:.4g}.",
-        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
-        "training texts, too, among them).",
+        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out texts (including those "
+        "that are also training texts).",
         f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
         *(f"{head}: {about}." for head, about in headings),

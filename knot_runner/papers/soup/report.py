@@ -1,7 +1,7 @@
 """Figures of clients' own models, and the table of their trade-offs.
 
-They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and whose
-update helps whom.
+They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and which
+clients' updates help each other.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from knot_runner.results.federated import FederatedResult, PersonalizationFacts,
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, with equal weights; means "
-    "over clients and seeds. Star: the model of the last round, at which every line begins. Better is the upper right."
+    "over clients and seeds. Star: the model of the last round, where every line begins. The upper right is better."
 )
 
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
-    """ID against OOD accuracy of every measured point, a line per method, means over seeds.
+    """ID against OOD accuracy of every evaluated point, with a line per method, means over seeds.
 
-    The ends of the lines come back as lines of text; every point of every seed goes into a CSV.
+    The ends of the lines are returned as text. Every point of every seed is written to a CSV file.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)
@@ -74,7 +74,7 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
 
 
 def _personalization(run: FederatedRun) -> PersonalizationFacts:
-    """Return the facts on clients' own models, which every drawn run has."""
+    """Return the facts about clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
     return facts
@@ -94,10 +94,10 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
-    """Contours of the loss over the plane of two clients' fine-tuning, a row per client.
+    """Contours of the loss over the plane of two clients' fine-tuning, with a row per client.
 
-    The loss is on its own test examples, and on the others', with equal weights. The first run that has landscapes is
-    drawn.
+    The loss is that on the client's own test examples, and that on the others', with equal weights. The first run that
+    has landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -138,9 +138,12 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[FederatedRun]) -> Drawing:
-    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
+    """A map of lambda [K, K] per setting, for its first seed, with clients sorted by group.
 
-    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix.
+    Its lines are means over all seeds.
+
+    Raises:
+        UserError: A run has no transfer matrix.
     """
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
@@ -184,8 +187,8 @@ TRADE_OFFS = {
 TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, with equal weights. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
-    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
-    "round's model."
+    "the curve of (OOD, ID) dominates above the OOD accuracy of guessing and the ID accuracy of the last round. Both "
+    "include the last round's model."
 )
 
 

@@ -1,4 +1,7 @@
-"""Texts as points, for distances between data: TF-IDF by a truncated SVD, or the model's last hidden state at [CLS]."""
+"""Texts as points, for distances between data.
+
+Points are TF-IDF with a truncated SVD, or the model's last hidden state at [CLS].
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts, points [d]: (features - ``center`` [d]) / ``scale``.
 
-    One scale for all features, so that distances keep their order: it makes the mean variance of a feature over the
-    fitted texts 1, as for normalized pixels.
+    All features have the same scale, so that distances keep their order. It makes the mean variance of a feature over
+    the fitted texts 1, as for normalized pixels.
     """
 
     features: Features
@@ -49,14 +52,15 @@ class TextSpace:
         return self.center.shape
 
     def points(self, texts: Examples) -> np.ndarray:
-        """Return ``texts`` as points [N, d] float64; an encoder computes in float32."""
+        """Return ``texts`` as points [N, d] float64. An encoder computes in float32."""
         return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space described by ``spec``, fitted on its part of ``pool``; deterministic for a seed.
+    """Return the space that ``spec`` describes, fitted on its part of ``pool``, and determined by the seed.
 
-    Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
+    Raises:
+        UserError: A setting of ``spec`` does not fit these texts.
     """
     if spec is None:
         raise UserError("required for texts, but not set. See conf/base/features.yaml for its keys", "features")
@@ -69,7 +73,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     center = points.mean(0)
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
-        problem = f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined"
+        problem = f"all {len(fitted)} training texts of {called} have equal features, so distances are undefined"
         raise UserError(problem, "features")
     return TextSpace(features, center, scale)
 
@@ -83,11 +87,11 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
     if spec.kind == "tfidf":
         what = f"TF-IDF of words, {spec.components} features"
     leaves = {
-        "transfer": "no client's",
-        "global": "the server's",
+        "transfer": "which belong to no client",
+        "global": "which belong to the server",
         "clients": "which leave the clients for this. With features.fitted_on=transfer, no texts leave the clients",
     }
-    return [f"features: {what}, fitted on the {len(fitted):,} train texts of {called}, {leaves[spec.fitted_on]}"]
+    return [f"features: {what}, fitted on the {len(fitted):,} training texts of {called}, {leaves[spec.fitted_on]}"]
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
@@ -110,12 +114,12 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
     try:
         counted = counter.fit_transform(plain_texts(fitted))
     except ValueError:  # "empty vocabulary"
-        problem = f"none of the {len(fitted)} train texts of {called} has a word of two letters or more"
+        problem = f"none of the {len(fitted)} training texts of {called} has a word of two letters or more"
         raise UserError(problem, "features", hint="Use features.kind=cls") from None
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
-        problem = f"{spec.components} is too large for the {texts} train texts of {called} with {words} words"
+        problem = f"{spec.components} is too large for {called}, with {texts} training texts and {words} words"
         raise UserError(problem, "features.components", hint=f"Use at most {most}")
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
@@ -133,7 +137,7 @@ def plain_texts(examples: Examples) -> list[str]:
 
 
 def _cls(context: RunContext, pool: TextPool) -> Features:
-    """Return the last hidden state at [CLS] of the run's model as clients start from it.
+    """Return the last hidden state at [CLS] of the initial model of the run's clients.
 
     It is computed without dropout, in float32, on the CPU.
     """

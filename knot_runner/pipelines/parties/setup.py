@@ -1,4 +1,4 @@
-"""The parties of a distillation and the federation that its method sees, of texts or of images."""
+"""The parties of a distillation and the federation that its method sees, for texts and images."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
-    """Read every party's examples: the data sets of a text task, or images split by ``partition``.
+    """Read every party's examples: the data sets of a text task, or images divided by ``partition``.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: They cannot be read, or the partition is not possible.
     """
     settings = context.settings
     on_images = settings.on_images
@@ -49,9 +50,12 @@ def read_parties(context: RunContext) -> PartyTask:
 
 
 def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Return the federation of ``task``, whose examples are put into ``store`` unless they are there.
+    """Return the federation of ``task``, after putting its examples into ``store``.
 
-    ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
+    ``bias``: also create the random examples for probability biases.
+
+    Raises:
+        UserError: The examples do not fit the models.
     """
     settings, config = context.settings, context.method
     distills = isinstance(config, DistillSettings)
@@ -65,9 +69,12 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
-    """Return ``federation`` with the networks of the teachers that ``config`` names.
+    """Return ``federation`` with the networks of the teachers in ``config``.
 
-    The weights of finished runs are put into ``store``. Raises :class:`UserError`.
+    The weights of finished runs are put into ``store``.
+
+    Raises:
+        UserError: A run's weights do not fit its settings.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -86,7 +93,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 
 
 def model_sources(context: RunContext) -> list[Opened]:
-    """Return the local files of vocabulary and weights, to be recorded with the task's."""
+    """Return the local files of vocabulary and weights, which are recorded with the task's files."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     return model_files(context.settings.model, context.data_root)
@@ -104,9 +111,10 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raise :class:`UserError` naming a teacher that does not fit the student of ``task``.
+    """Raise :class:`UserError` for a teacher that does not fit the student of ``task``.
 
-    A teacher of another task or of run data does not, since it may have learned from the student's test examples.
+    A teacher from another task, or from a run on other data, is refused, because it may have learned from the student's
+    test examples.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -114,12 +122,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
-            raise UserError(f"{folder}: the finished run has changed. Repeat the command", key)
+            raise UserError(f"{folder}: this finished run has changed. Repeat the command", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} used other data than those in paths.data_dir: {change}", key)
+            raise UserError(f"run {teacher.run} used different data than paths.data_dir has now: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
@@ -127,23 +135,23 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         theirs = load_tokenizer(settings.model, run.services.parties(run), run.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             hint = "Use the same model.vocab, or the same texts and model.vocab_size"
-            raise UserError(f"run {teacher.run} has another vocabulary than the student", key, hint=hint)
+            raise UserError(f"run {teacher.run} has a different vocabulary than the student", key, hint=hint)
 
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
-    """Raise :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
+    """Raise :class:`UserError` for the first setting in which the tasks of teacher and student differ."""
     has = without(dataclasses.asdict(theirs), *FREE_KEYS)
     wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
     for name in wanted:
         if has.get(name) != wanted[name]:
             raise UserError(
                 f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
-                "with the same task settings, which has not seen the student's test examples"
+                "with the same task settings, so that it has not seen the student's test examples"
             )
 
 
 def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """Put the run's weights into ``store``, checked against the network that its settings describe."""
+    """Put the run's weights into ``store``, after checking them against the network in its settings."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     info = {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}
     store.find_or_put(*ref, lambda: (_model_of(key, teacher, network).state_dict(), info))
@@ -151,7 +159,11 @@ def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -
 
 
 def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """Return ``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
+    """Return ``network`` with the run's weights.
+
+    Raises:
+        UserError: They do not fit.
+    """
     folder, model = Path(teacher.folder), build_network(network)
     try:
         tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))

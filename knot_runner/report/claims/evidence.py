@@ -29,10 +29,14 @@ Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that
 class Evidence:
     """Evidence for one claim.
 
-    ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``: the last look that these
-    allow; the estimate is over its seeds (without a look: over all available ones); ``at_most``, ``at_least``: number
-    of seeds whose effect is only an upper or lower bound (targets not reached); ``one_sided``: whether runs diverged on
-    one side only; ``refused``: whether it compares unlike runs without a reason.
+    Attributes:
+        runs: The number of its jobs.
+        seeds: The number of complete seeds, counted from seed 0.
+        look: The last interim analysis that these seeds allow. The estimate is over its seeds, or over all
+            available ones if there is none.
+        at_most, at_least: The number of seeds whose effect is only an upper or lower bound (targets not reached).
+        one_sided: Whether runs diverged on one side only.
+        refused: Whether it compares runs with different data without a reason.
     """
 
     estimate: EffectEstimate | None
@@ -50,7 +54,8 @@ class Evidence:
 def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``.
 
-    Raises :class:`UserError` for claims that their runs cannot decide.
+    Raises:
+        UserError: The runs cannot decide a claim.
     """
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     by_claim = []
@@ -74,7 +79,7 @@ def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evide
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
-    """Return ``effect`` with what the records of its runs say."""
+    """Return ``effect`` with the values from the records of its runs."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
     whys = [reading.why for reading in readings if reading.value is None]
@@ -85,7 +90,7 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
         return replace(effect, why="target not reached on either side")
     values = [reading.value for reading in readings if reading.value is not None]
     if claim.logs and min(values) <= 0:
-        return replace(effect, why="there is no ratio to 0")
+        return replace(effect, why="the ratio is undefined, since a value is 0")
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
     effect = replace(effect, value=value, bound=next(iter(bounds), 0))
@@ -101,7 +106,7 @@ def _evidence(
     """Return the evidence from all ``effects`` of a claim, including those without a value.
 
     ``problems``: of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
-    compares unlike runs.
+    compares runs with different data.
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost = {effect.seed for effect in effects if effect.lost}
@@ -111,7 +116,7 @@ def _evidence(
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
-        reasons["some settings have fewer seeds"] += len(counted) - len(cells)
+        reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     asked_for = list(itertools.chain(*(effect.runs for effect in effects)))
     runs = len({run.run_id for run in asked_for})
@@ -125,7 +130,7 @@ def _evidence(
         return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
     words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} that in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
+    sides = [f"{word} this value in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
         counts = f"target not reached on one side, counted as if reached {moment}"
@@ -134,7 +139,7 @@ def _evidence(
         notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are finished")
     elif rest := len(complete) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
-        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are finished")
+        notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
     # a diverged run reaches no target, which is reported elsewhere
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = itertools.chain(*(effect.runs for effect in cells))
@@ -149,7 +154,7 @@ def _evidence(
 
 
 def _key(claim: Claim) -> str:
-    """Return the dotted key of results that decides what the claim's measure is of; "" if it is nothing special."""
+    """Return the dotted key of results that tells which models the measure evaluates; "" if none is needed."""
     if claim.measure in TARGET_MEASURES:
         return "rounds_to_target"
     if claim.measure.startswith(RESULT):
@@ -159,9 +164,9 @@ def _key(claim: Claim) -> str:
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
-    """Return (estimate from each seed's mean effect, what varies in it: its basis).
+    """Return the estimate from each seed's mean effect, and its basis: what varies in it.
 
-    ``bank``: None where test items cannot be resampled.
+    ``bank``: None if test items cannot be resampled.
     """
     by_seed = by_key((effect.seed, effect) for effect in cells)
     means = []
@@ -188,9 +193,9 @@ def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarra
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects of the cells with the most seeds, at the seeds common to these cells.
+    """Return the effects of the cells with the most seeds, at the seeds that these cells have in common.
 
-    So each seed's mean is over the same cells.
+    Each seed's mean is therefore over the same cells.
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)

@@ -1,6 +1,6 @@
 """Measures that claims compare, read from the records of one run.
 
-Among them is the cost of each run to reach a target accuracy: rounds trained, bytes sent, virtual time.
+They include the cost of each run to reach a target accuracy: rounds, bytes, virtual time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from knot_runner.util.files import LogRow
 class ClaimMeasure:
     """A measure.
 
-    ``key``: in ``metrics`` of ``result.json``, else ""; ``items``: whether it can be recomputed from stored
-    predictions; ``tested``: whether it is measured on test items; ``top``: its maximum in ``unit``; ``scale``: units
-    per stored value. ``read``: returns the number of a finished run, or the reason why it has none; None if runs of
-    that kind have no such number.
+    Attributes:
+        key: Its key in ``metrics`` of ``result.json``, or "".
+        items: Whether it can be recomputed from stored predictions.
+        tested: Whether it is computed on test items.
+        top: Its maximum in ``unit``.
+        scale: Units per stored value.
+        read: Returns the number of a finished run, or the reason why it has none; None if runs of that kind have no
+            such number.
     """
 
     unit: str
@@ -80,10 +84,10 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """Return the measure of ``claim``.
+    """Return the measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` in ``result.json``.
 
-    It is any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of ``result.json``. Raises
-    :class:`UserError` if it is unknown.
+    Raises:
+        UserError: It is unknown.
     """
     name = claim.measure
     if name.startswith(RESULT):
@@ -95,11 +99,11 @@ def measure_of(claim: Claim) -> ClaimMeasure:
         raise UserError(f"claim {claim.text!r}: unknown measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
-        only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
+        only = f"'over' requires measure {', '.join(over_clients)}, and must be one of {', '.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {only}")
     computed = computed_metrics()
     if claim.against == BEFORE and name not in computed:
-        raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
+        raise UserError(f"claim {claim.text!r}: before distillation, only these are measured: {', '.join(computed)}")
     if name in CLAIM_MEASURES:
         return CLAIM_MEASURES[name]
     key = STORED.get(name, name)
@@ -109,9 +113,10 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the claim's measure of ``run``, in its own unit, fractions for accuracy.
+    """Return the claim's measure of ``run``, in its unit (fractions for accuracy).
 
-    Raises :class:`UserError` for a measure that runs of its kind do not have.
+    Raises:
+        UserError: Runs of this kind do not have the measure.
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
@@ -141,7 +146,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     else:
         by_data = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
         if by_data and claim.dataset not in by_data:
-            return Reading(None, f"no data set {claim.dataset}")
+            return Reading(None, f"the run has no data set {claim.dataset}")
         value = by_data and by_data[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
@@ -149,13 +154,13 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 
 def _unmeasured(claim: Claim) -> UserError:
-    over = f" over {claim.over}" if claim.over else ""
+    over = f" with over={claim.over}" if claim.over else ""
     return UserError(f"claim {claim.text!r}: the runs have no {claim.measure}{over}")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or ``why`` there is none.
+    """A number of one run, or the reason ``why`` there is none.
 
     ``bound``: whether it is a lower bound (target not reached); ``lost``: whether its record is missing, so that its
     seed does not count yet.
@@ -180,10 +185,12 @@ class TargetRounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return rounds trained until the target is met; if it is not, the run's rounds + 1, as a lower bound.
+        """Return the number of rounds until the target is reached.
 
-        With ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the
-        cheapest one. With ``time``: virtual seconds until then; if not met, those of the run.
+        If it is not, the run's rounds + 1, as a lower bound.
+
+        With ``measure=bytes``: megabytes sent in these rounds, in both directions; the additional round counts as the
+        cheapest one. With ``time``: virtual seconds until then; if the target is not reached, those of the run.
         """
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
@@ -192,7 +199,7 @@ class TargetRounds:
         if curve is None:  # a diverged run reaches no target
             if measure == "rounds":
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
-            return Reading(None, "diverged, so there is no time" if measure == "time" else "diverged")
+            return Reading(None, "diverged, so there is no time to target" if measure == "time" else "diverged")
         if measure == "time":
             moment = curve.reaches(goal, "clock")
             return Reading(curve.clock, bound=True) if moment is None else Reading(moment)
@@ -205,7 +212,11 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
-    """Return target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
+    """Return the target costs of the federated ``runs``.
+
+    Raises:
+        UserError: ``report.target`` is invalid.
+    """
     target = check_target(options.get("target"))
     federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
     read, curves = with_learning_curves(federated)
@@ -224,8 +235,7 @@ MEGABYTE = 1e6
 class LearningCurve:
     """Learning curve of a finished run.
 
-    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run; ``sent``: bytes per round in both
-    directions.
+    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds; ``sent``: bytes per round in both directions.
     """
 
     rows: Sequence[LogRow]
@@ -234,16 +244,19 @@ class LearningCurve:
 
     @property
     def best(self) -> float:
-        """Highest accuracy of any round."""
+        """Return the highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
     @property
     def clock(self) -> float:
-        """Virtual seconds of a whole fleet run."""
+        """Return the virtual seconds of a whole run with a fleet."""
         return float(self.rows[-1]["clock"])
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
-        """Return rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
+
+        None if it does not.
+        """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
@@ -252,9 +265,9 @@ class LearningCurve:
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return ``runs``, those with a damaged ``rounds.jsonl`` marked corrupt, and the curves of the finished ones.
+    """Return ``runs`` and the learning curves of the finished ones, by run id.
 
-    Curves are by run id.
+    Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """
     read = []
     curves = {}

@@ -1,4 +1,4 @@
-"""Selects the runs that decide a claim, by seed: pairs that differ in nothing else, or runs along a setting."""
+"""Selection of the runs that decide a claim, by seed: pairs without other differences, or runs along a setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CellPlace = tuple[float, ...]
 
 @dataclass(frozen=True)
 class EffectPart:
-    """``weight`` times the measure of a run; ``side``: of the model before or after distillation."""
+    """``weight`` times the measure of a run; ``side``: whether of the model before or after distillation."""
 
     weight: float
     run: Run
@@ -67,7 +67,7 @@ class Effect:
 
     @property
     def runs(self) -> list[Run]:
-        """Runs of all parts."""
+        """Return the runs of all parts."""
         return [part.run for part in self.parts]
 
     @property
@@ -79,7 +79,8 @@ class Effect:
 def units(claim: Claim, runs: RunSet) -> list[Effect]:
     """Return the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
-    Raises :class:`UserError` where two unlike runs fit one place.
+    Raises:
+        UserError: Two different runs match the same side of an effect.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -107,7 +108,7 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return how the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
+    """Return how the held-out shares of an effect's runs differ without the claim asking for it; "" if they do not."""
     for effect in effects:
         line = unlike_shares([run.config for run in effect.runs], claim.touched)
         if line:
@@ -116,7 +117,10 @@ def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
-    """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
+    """Return the effects for the least-squares slope of the measure over log2 of the setting.
+
+    There are none unless all its values exist.
+    """
     places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
     levels = np.array(sorted({level for _, level, _ in places}))
     if len(levels) < 2:
@@ -147,7 +151,7 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
         if first.run_id != run.run_id:
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
-            raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {unlike}")
+            raise UserError(f"claim {claim.text!r}: a side matches two runs. Select one by {unlike}")
     return by_place
 
 

@@ -24,11 +24,20 @@ TARGET_MEASURES = ("rounds", "bytes", "time")
 class Claim:
     """A paper's claim and the comparison that decides it.
 
-    ``of`` less ``against`` in ``measure`` (see ``measures.py``) is expected ``higher`` or ``lower``, by ``by`` at
-    least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
-    ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
-    ``where`` limits all of them; settings are dotted (``arm``: the preset's arm), and a list means any of its values.
-    ``dataset``: one, or ALL; ``over``: how clients are averaged. ``paper``: its effect, in the same unit.
+    Attributes:
+        of, against: Settings of the two groups of runs. The effect is the measure of the first minus that of the
+            second.
+        measure: The measure; see ``measures.py``.
+        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times that of
+            ``of``. Without ``against``: ``{above: x}`` or ``{below: x}``. With ``trend``: ``rises`` or ``falls`` as the
+            setting doubles.
+        by: The difference that the effect must exceed.
+        trend: A numeric setting.
+        where: Settings of all runs. Settings are dotted (``arm``: the preset's arm), and a list means any of its
+            values.
+        dataset: A data set, or ALL.
+        over: How clients are averaged.
+        paper: The paper's effect, in the same unit.
     """
 
     text: str
@@ -50,36 +59,36 @@ class Claim:
         require(bool(self.text.strip()), "text", "expected the claim in words, got an empty text")
         if isinstance(expect, dict):
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
-            require(known, "expect", f"{expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
             require(
                 min(expect.values()) > 0 or not self.logs,
                 "expect",
-                "expected a number above 0 for ratios, rounds, bytes",
+                "expected a number above 0 for ratios, rounds and bytes",
             )
-            require(not self.by, "by", "not allowed if expect has a number. Remove it")
+            require(not self.by, "by", "not allowed if 'expect' has a number. Remove it")
             word = next(iter(expect))
         else:
             word = expect
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
-            require(expect in EXPECTATIONS, "expect", f"{expect!r} is none of {listed}")
+            require(expect in EXPECTATIONS, "expect", f"unknown value {expect!r} (choose from {listed})")
         alone = against is None
         known = alone or isinstance(against, dict) or against == BEFORE
         require(known, "against", f"expected settings or 'before', got {against!r}")
         fits = (word in ("rises", "falls")) == bool(self.trend)
-        require(fits, "expect", "rises and falls require trend, and trend requires rises or falls")
+        require(fits, "expect", "'rises' and 'falls' require the key 'trend', which requires one of the two")
         fits = (word in ("above", "below")) == (alone and not self.trend)
-        require(fits, "expect", "above and below exclude against; the other words except rises and falls require it")
-        require(alone or not self.trend, "trend", "compares the runs of one side only. Remove against")
-        require(not (self.by and self.logs), "by", "requires a difference. For rounds and bytes, use expect={ratio: r}")
+        require(fits, "expect", "remove 'against' for 'above' and 'below'. Set 'against' or 'trend' for other values")
+        require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
+        require(not (self.by and self.logs), "by", "not for ratios. For rounds and bytes, use expect={ratio: r}")
 
     @property
     def logs(self) -> bool:
-        """Whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
+        """Return whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
         return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:
-        """The settings in which ``of`` and ``against`` differ."""
+        """Return the settings in which ``of`` and ``against`` differ."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
 
@@ -95,7 +104,8 @@ def read_claims(options: Config) -> tuple[Claim, ...]:
 def unlike_reason(options: Config) -> str | None:
     """Return the preset's ``report.unlike``: why its runs hold out different shares of the training examples.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: It is not a text.
     """
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
@@ -104,7 +114,11 @@ def unlike_reason(options: Config) -> str | None:
 
 
 def planned_seeds(options: Config) -> int:
-    """Return the preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
+    """Return the preset's ``report.seeds``: the planned number of seeds for its claims.
+
+    Raises:
+        UserError: It is invalid.
+    """
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
         raise UserError(f"expected 2 to {MAX_PLANNED} seeds, got {seeds!r}", "report.seeds")

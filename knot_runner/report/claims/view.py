@@ -1,4 +1,4 @@
-"""Formats verdicts on claims for the terminal and as Markdown, CSV and JSON, with footnotes."""
+"""Verdicts on claims as text for the terminal, Markdown, CSV and JSON, with footnotes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
 HOW_TO_READ = (
-    "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
+    "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
 #: Description of intervals that do not include test items.
 OVER_SEEDS = {
-    "seeds": "Over seeds alone",
-    "seeds, not the test items that they share": "Over seeds alone, so for these test items: other ones would move all "
+    "seeds": "Over seeds only",
+    "seeds, not the test items that they share": "Over seeds only, for these test items: other items would move all "
     "seeds at once, which the interval does not count",
 }
 
@@ -53,7 +53,10 @@ def effect_text(verdict: Verdict) -> str:
 
 
 def interval_text(verdict: Verdict) -> str:
-    """The interval, such as ``[+1.96, +2.40]``, or ""; over two seeds, where it includes no effect, it says nothing."""
+    """Return the interval, such as ``[+1.96, +2.40]``, or "".
+
+    Over two seeds, an interval that includes no effect is replaced by a note, because it says nothing.
+    """
     if verdict.low is None or verdict.high is None:
         return ""
     nothing = float(verdict.ratio)
@@ -63,9 +66,9 @@ def interval_text(verdict: Verdict) -> str:
 
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Return the effect, interval, the paper's effect, and about how many more seeds would decide it.
+    """Return the effect, its interval, the paper's effect, and about how many more seeds would decide it.
 
-    The last is ``4``, ``more than 100``, or "".
+    The last one is ``4``, ``more than 100``, or "".
     """
     more = ""
     if verdict.more_seeds is not None:
@@ -78,7 +81,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return footnotes to ``verdicts``; claims are numbered from 1."""
+    """Return footnotes to ``verdicts``. Claims are numbered from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
     lines = [HOW_TO_READ] if judged else []
     for basis, description in OVER_SEEDS.items():
@@ -86,10 +89,10 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         if alone:
             lines.append(f"{description}: {_claims(alone)}.")
     if any(verdict.over and verdict.seeds for verdict in verdicts):
-        lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
+        lines.append("Accuracy over clients: each client's examples are resampled separately for the runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
         lines.append(
-            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's as printed."
+            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's are as printed."
         )
     if judged:
         lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
@@ -100,15 +103,15 @@ def _rule(claims: int, planned: int) -> list[str]:
     """Return lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
     counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
     return [
-        f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
+        f"Verdicts use the first {counts} seeds (from 0; the preset plans {planned}). These analyses spend 2/3, 2/9, "
         f"2/27, ... of the {ALPHA:.0%} that may be false; each needs p below that share after Holm's correction over "
         f"the {claims} claims asked for here. So adding seeds and looking again makes no more of them false.",
-        f"More seeds: an estimate, with {POWER:.0%} power if the true effect and spread are as measured.",
+        f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.",
     ]
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the verdicts' own notes, equal ones joined, and the claims without runs in the command."""
+    """Return the verdicts' own notes, with equal ones joined, and the claims that have no runs in the command."""
     numbers = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
@@ -116,7 +119,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     lines = [f"{_claims(with_note)}: {note}." for note, with_note in numbers.items()]
     unasked = sum(not verdict.runs for verdict in verdicts)
     if unasked:
-        lines.append(f"{unasked} of the preset's claims are on runs that this command does not ask for.")
+        lines.append(f"{unasked} of the preset's claims are about runs that this command does not request.")
     return lines
 
 
@@ -126,7 +129,7 @@ def _claims(numbers: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
+    """Return a table, at most 80 columns wide, of the claims whose runs are requested, and its footnotes."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -156,19 +159,19 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim, including those without runs; missing numbers are empty."""
+    """Return CSV with one line per claim, including those without runs. Missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     read = operator.attrgetter(*names)
     return csv_text(["claim", *names], [[i, *read(verdict)] for i, verdict in enumerate(verdicts, 1)])
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return (number from 1, verdict) of the claims whose runs the command requests."""
+    """Return (number, counted from 1; verdict) of the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises as :func:`write_forms`."""
+    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
     claims = [dataclasses.asdict(verdict) for verdict in verdicts]
     whole = {"title": title, "claims": claims, "notes": footnotes(verdicts)}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}

@@ -1,4 +1,4 @@
-"""Selects the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
+"""Selection of the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """Selection rule: best mean of ``measure`` among the values of ``over``."""
+    """A selection rule: the best mean of ``measure`` among the values of ``over``."""
 
     measure: str
     better: Direction
@@ -29,7 +29,11 @@ class Rule:
 
 
 def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
-    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
+    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``.
+
+    Raises:
+        UserError: It is unknown which direction is better.
+    """
     sense, colon, name = text.partition(":")
     if not colon:
         sense = ""
@@ -40,26 +44,27 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
     better = senses.get(sense) or direction(key)
     if better is None:
-        raise UserError(f"unknown direction. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
+        raise UserError(f"the direction is unknown. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
     return Rule(key, better, over)
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return (settings that define a row, settings searched within it).
+    """Return the settings that define a row, and the settings that are searched within it.
 
-    If not given, the rows have the remaining settings that distinguish the runs.
+    By default, rows are defined by the remaining settings that distinguish the runs. If ``method.name`` is searched, so
+    are other method settings in which runs of the same name differ.
 
-    If ``method.name`` is searched, so are other method settings in which runs of one name differ. Raises
-    :class:`UserError` if there is nothing to select from.
+    Raises:
+        UserError: There is nothing to select from.
     """
     differing = runs.differing()
     if by is None and not over:
         differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
         raise UserError(
-            f"requires --over=KEY, the settings that were searched. The runs differ in {differences}", "--best"
+            f"requires --over=KEY with the settings that were searched. The runs differ in {differences}", "--best"
         )
     if SEED in over:
-        raise UserError("means are over seeds already. Use another setting", "--over=seed")
+        raise UserError("the values are already means over seeds. Use another setting", "--over=seed")
     if over:
         inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
@@ -68,30 +73,33 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("no row has several values of it to select from", "--over")
+        raise UserError("no row has several values of these settings to select from", "--over")
     return rows, over
 
 
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """Return a small set of the ``differing`` settings that distinguishes the runs.
 
-    The seed, ``less`` and the settings that ``less`` selects are not in it.
+    It does not contain the seed, the settings ``less``, and the settings that these select.
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
 
 
 def _is_inside(key: str, names: Sequence[str]) -> bool:
-    """Return whether ``key`` belongs to a group that one of ``names`` selects, as ``method.mu`` to ``method.name``."""
+    """Return whether ``key`` (``method.mu``) is in a group that one of ``names`` (``method.name``) selects."""
     return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best in each row of grouped ``runs``, which agree in all but the searched settings.
 
-    Returns (the finished runs of the best candidates at the compared seeds; counts by row: ``n``, number of these runs;
-    ``settings``, number of candidates; ``fit``, number of eligible ones). Raises :class:`UserError` where a row has
-    several kinds of a number.
+    Returns:
+        The finished runs of the best candidates at the compared seeds, and counts by row: ``n``, the number of
+            these runs; ``settings``, the number of candidates; ``fit``, the number of eligible ones.
+
+    Raises:
+        UserError: A row has several kinds of a number.
     """
     table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
     measured = table.join(runs.values(rule.measure), how="inner")
@@ -115,17 +123,17 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 
 
 def _check_one_kind(runs: RunSet, rule: Rule) -> None:
-    """Raise :class:`UserError` where a row would select among numbers of several kinds."""
+    """Raise :class:`UserError` if a row would select among numbers of several kinds."""
     done = runs.finished.runs
     kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
     for in_row in kinds.groupby(done["row"]).unique():
         if len(in_row) > 1:
-            problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as in method.name=NAME"
+            problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as by method.name=NAME"
             raise UserError(problem, f"--best={measure_title(rule.measure)}")
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """Return the set of seeds that most candidates have; of several such sets the largest."""
+    """Return the set of seeds that most candidates have, and of several such sets the largest."""
     counted = Counter(seeds)
     return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 
@@ -138,14 +146,14 @@ def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> lis
     number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     lines = [
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
-        f"{measure_title(rule.measure)} over the seeds that most of them have; of equals the first. Whether it is "
-        "better than the next is not tested."
+        f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "
+        "better than the second best is not tested."
     ]
     short = (tried - counts["fit"]).sum()
     if short:
-        lines.append(f"{short} settings were not considered, since a seed has no value (diverged or missing).")
+        lines.append(f"{short} settings were not considered, since they lack a seed's value (diverged or missing).")
     lines.append(
-        "The selection uses the reported numbers, so they are optimistic, more so with more settings. With "
+        "The selection uses the reported numbers, so they are optimistic, and more so with more settings. With "
         "partition.valid, --best=valid.accuracy selects on examples that clients hold out."
     )
     return lines

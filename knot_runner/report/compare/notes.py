@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 _MAX_NAMED = 4
 #: State of runs whose result is not used -> what such results are called.
 LEFT_OUT_STATES = {
-    "damaged": "damaged results", "other data": "results of other data", "other version": "results of another version",
+    "damaged": "damaged results", "different data": "results from different data",
+    "different version": "results from a different version",
 }  # fmt: skip
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
     """Return lines on settings mixed within rows, other differences between rows, their seeds, and missing numbers.
 
-    ``runs``: the finished runs that are averaged, grouped; ``rows``: number of table rows; ``keys``: the settings
-    shown.
+    ``runs``: the finished runs that are averaged, grouped; ``rows``: the number of table rows; ``keys``: the settings
+    in the table.
     """
     differing = varying(runs.counted)
     row = runs.runs.row
@@ -54,27 +55,27 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
 
 
 def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
-    """Return lines on settings in which the runs of one mean differ, from the first row down."""
+    """Return lines on settings in which the runs of one mean differ, beginning with the first row."""
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
     differences = _settings({key: runs.settings[key][runs.runs.row.map(mixed[key])] for key in keys})
     return [
-        f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
+        f"In {mixed.any(axis=1).sum()} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
     ]
 
 
 def _other_data(runs: RunSet) -> list[str]:
-    """Return lines on runs with the same task, settings and seed that were made from different data."""
+    """Return lines on runs with the same task, settings and seed that read different data."""
     task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
         return []
-    return ["Runs of one task were run on different data. Use paths.data_dir=DIR to show only runs on the data in DIR."]
+    return ["Runs of the same task used different data. To show only runs on the data in DIR, use paths.data_dir=DIR."]
 
 
 def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return a line on runs that were computed on unlike machines, or one of them on several."""
+    """Return a line on runs that were computed on different machines, or on several."""
     names = sorted({run.result.machine for run in runs})
     if len(names) < 2 and not any(SEVERAL_MACHINES in str(run.result.notes) for run in runs):
         return []
@@ -84,23 +85,23 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
     """Return lines on confounded settings.
 
-    These are constant within rows but different between them, in config groups not in ``keys``.
+    These are constant within rows but differ between them, and belong to config groups that are not in ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys} | {SEED}
     first = runs.only(~runs.runs.row.duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
-    return [f"Rows also differ in {_settings(values)}."] if values else []
+    return [f"The rows also differ in settings that are not shown: {_settings(values)}."] if values else []
 
 
 def _seeds(runs: RunSet, rows: int) -> list[str]:
     by_row = runs.runs.groupby("row")["seed"]
     repeated = (by_row.nunique() < by_row.size()).sum()
-    lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
+    lines = [f"In {repeated} of {rows} rows, a seed counts more than once."] if repeated else []
     sets = Counter(",".join(map(str, sorted(seeds))) for seeds in by_row.unique())
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
-        lines.append(f"Rows have different seeds: {_some(each, '; ')}.")
+        lines.append(f"The rows have different seeds (number of rows): {_some(each, '; ')}.")
     return lines
 
 
@@ -110,15 +111,15 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
     for key in measures:
         without = count - len(runs.values(key))
         if without:
-            why = " (target not reached, or none set)" if "_to_target" in key else ""
-            rest = "; (k) after a mean is its number of runs" if without < count else ""
-            rest += ", which reached the target, so it is too low" if why and rest else ""
-            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have none{why}{rest}.")
+            why = " (target not reached or not set)" if "_to_target" in key else ""
+            rest = ". The number of runs follows a mean in parentheses" if without < count else ""
+            rest += ". These runs reached the target, so the mean is too low" if why and rest else ""
+            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have no value{why}{rest}.")
     return lines
 
 
 def _settings(values: dict[str, pd.Series]) -> str:
-    """Return ``training.lr (0.1, 0.01) and 3 more settings``."""
+    """Return a list of settings as text, such as ``training.lr (0.1, 0.01) and 3 more settings``."""
     named = []
     for key, column in values.items():
         texts = [text[:24] for text in sorted_texts(column.unique())]
@@ -127,7 +128,7 @@ def _settings(values: dict[str, pd.Series]) -> str:
 
 
 def _some(texts: list[str], gap: str = ", ") -> str:
-    """Return ``a, b, ...``: the first few of ``texts``."""
+    """Return the first few of ``texts``, joined: ``a, b, ...``."""
     return gap.join(texts[:_MAX_NAMED]) + (", ..." if len(texts) > _MAX_NAMED else "")
 
 

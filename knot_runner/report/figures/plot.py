@@ -74,13 +74,15 @@ MOST_SERIES = 16
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """What is drawn of runs; keys of settings and measures are as in ``compare``.
+    """The request of a figure; keys of settings and measures are those of ``compare``.
 
-    ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
-    change of :data:`AXIS_LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color per value,
-    separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
-    rounds of a running mean, or below 1 their share of all rounds. ``mark``: None: curve by progress, bar by setting,
-    scatter by measure, box of clients.
+    Attributes:
+        x: One of :data:`PROGRESS`, a setting or a measure; "": round.
+        y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
+        by: The settings with a line or color per value, separated by commas; None: all that differ.
+        row, col: A setting with a panel for each value.
+        smooth: The number of rounds of a running mean, or below 1 their share of all rounds.
+        mark: None: curve by progress, bar by setting, scatter by measure, box of clients.
     """
 
     x: str = ""
@@ -93,7 +95,7 @@ class PlotRequest:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Return the name of its file."""
         return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
 
 
@@ -110,7 +112,11 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
-    """Draw the finished ``runs``; return the drawing and the axes of its panels. Raises :class:`UserError`."""
+    """Draw the finished ``runs``; return the drawing and the axes of its panels.
+
+    Raises:
+        UserError: The request does not fit the runs.
+    """
     import pandas as pd
 
     done = runs.finished
@@ -138,7 +144,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     rows = grouped.runs.row.nunique()
     notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
-        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these values.")
+        notes.append(f"Only the {len(shown.runs)} of {len(runs.runs)} finished runs with these values are drawn.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
     if models.groupby(grouped.runs.row).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
@@ -157,8 +163,8 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
     """Return the look of each of ``series``, which is indexed by run.
 
-    Where one setting of ``by`` has three numbers or more, its color is on a scale of them, and the other settings
-    decide the line; else the series' number decides both.
+    If one setting in ``by`` has at least three numbers, the color follows a scale of them, and the other settings
+    determine the line. Otherwise the number of the series determines both.
     """
     series = series[~series.index.duplicated()]
     turns = series.cat.codes + series.cat.codes // len(PALETTE)
@@ -174,7 +180,10 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Seri
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
-    """Return (label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
+    """Return the label of a setting or number with its unit, the factor to drawn values, and the largest value.
+
+    The largest drawn value is that of a share; None for others.
+    """
     title = measure_title(key)
     group = title.partition(".")[0]
     if group in METRICS:
@@ -186,7 +195,11 @@ def _axis(key: str) -> tuple[str, float, float | None]:
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
-    """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
+    """Draw ``points``, with a panel for each value of ``panel``.
+
+    Raises:
+        UserError: There are too many panels or series.
+    """
     points, mark = _placed(points, x, y, request)
     x_label, *_ = _axis(x)
     y_label, _, top = _axis(y)
@@ -198,9 +211,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     if mark in ("curve", "scatter"):
         most = MOST_SERIES
     if len(cells) > MOST_SERIES:
-        raise UserError(f"{len(cells)} panels exceed {MOST_SERIES}. Select runs by filters", "plot")
+        raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
-        raise UserError(f"{len(names)} lines or colors exceed {most}. Select runs, or use fewer keys in --by", "plot")
+        raise UserError(f"expected at most {most} lines, got {len(names)}. Use fewer runs or keys in --by", "plot")
     across = 2 if is_map else 3
     if request.row and not request.col:
         across = 1
@@ -245,13 +258,13 @@ def _line(row: Any, x_label: str, y_label: str) -> str:
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """Return ``points`` with ``x`` and ``y`` as drawn and the ``place`` at which means are over runs, and the mark."""
+    """Return ``points`` with drawn values ``x`` and ``y`` and the ``place`` of their mean, and the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
     values = typed_column(points[y])
     if not is_number(values):
-        raise UserError("some runs have no number for it", y)
+        raise UserError("some runs have no numeric value of this key", y)
     if request.smooth > 1:
         values = values.groupby(level=0).transform(lambda run: run.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
@@ -264,7 +277,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
-            raise UserError("some runs have no number for it. Use --mark=bar", x)
+            raise UserError("some runs have no numeric value of this key. Use --mark=bar", x)
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
         return points.assign(place=0 if mark == "scatter" else points["round"]), mark
     texts = points[x].map(written)

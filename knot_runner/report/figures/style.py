@@ -60,9 +60,9 @@ LOWEST_PANEL = 1.6
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn ``figure``, the ``title`` above and the ``notes`` below it.
+    """A drawn ``figure``, with the ``title`` above and the ``notes`` below it.
 
-    Its content is also given as ``lines`` of text and as ``numbers``, the CSV beside it.
+    Its content is also available as ``lines`` of text, and as ``numbers``, the CSV file next to it.
     """
 
     figure: Figure
@@ -91,7 +91,7 @@ def figure_of(
     def figure(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
-            raise UserError(f"a figure shows one task, but these runs are of {', '.join(tasks)}")
+            raise UserError(f"a figure shows one task, but these runs have several: {', '.join(tasks)}")
         loaded = readable(jobs, reads, command)
         runs = finished(loaded)
         if needs:
@@ -150,9 +150,9 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing``, with more ``notes`` in small type below it, as :func:`write_figure` does.
+    """Write ``drawing``, with further ``notes`` in small type below it, by :func:`write_figure`.
 
-    Its numbers are written as CSV beside it, each file whole or not at all.
+    Its numbers are written as CSV next to it. Each file is written atomically.
     """
     write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
@@ -160,7 +160,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
+    """Return name (method and distinguishing settings) -> its runs, which differ only in the seed."""
     groups = by_key(((run.method, run.label), run) for run in runs)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
@@ -175,7 +175,7 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 
 def seed_list(runs: Iterable[Run]) -> str:
-    """Return ``0, 1, 2``."""
+    """Return the seeds as text, such as ``0, 1, 2``."""
     return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
@@ -191,21 +191,24 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
+    """Return a label's name as drawn: "no emotion" for ``no_emotion``, or two lines if ``gap`` is a line break."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
-    """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``.
+    """Put ticks with ``names`` at 0, 1, ... of an axis, by its method ``put`` (``set_xticks`` or ``set_yticks``).
 
-    All are put where they fit, else every 2nd, 5th, 10th, ...
+    All names are shown if they fit, otherwise every 2nd, 5th, 10th, ...
     """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
     put(range(0, len(names), step), [plain(name) for name in names[::step]], **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:
-    """Return one color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
+    """Return one color per label.
+
+    If labels lie on a line (sentiment), colors follow a scale. Otherwise they are as different as possible.
+    """
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
@@ -223,7 +226,7 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 def draw_band(axes: Axes, line: Band, color: Any, filled: bool = True, **look: Any) -> None:
     """Draw a line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``.
 
-    The area may reach beyond the axes: of two or three seeds it is so wide that lines could not be told apart.
+    The area may exceed the axes. With two or three seeds it is so wide that lines could not be distinguished.
     """
     axes.plot(line.places, line.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -234,13 +237,13 @@ def draw_band(axes: Axes, line: Band, color: Any, filled: bool = True, **look: A
 
 
 def limit_to_shares(axes: Axes, top: float) -> None:
-    """End the axis of shares at 0 and ``top`` where it reaches beyond, but for the width of a line."""
+    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
     (low, high), edge = axes.get_ylim(), 0.015 * top
     axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Draw a box per array of ``values``, without points beyond the whiskers; return what was drawn."""
+    """Draw a box per array of ``values``, without points beyond the whiskers; return the artists."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
@@ -248,7 +251,7 @@ def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: floa
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
     """Make ``x``, ``y`` or ``xy`` logarithmic, with ticks at 1, 2 and 5 times powers of ten.
 
-    An axis that spans more than ``powers_from`` times its lowest value has them at the powers alone. ``options``: of
+    An axis that spans more than ``powers_from`` times its lowest value has ticks at powers only. ``options``: of
     matplotlib's LogLocator.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -263,15 +266,14 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
 
 
 def plain_tick(value: float, _: float) -> str:
-    """Return a tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
+    """Return a tick as a plain number. matplotlib's powers of ten would need its math text, which is off."""
     return f"{value:g}"
 
 
 def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Add a legend beside the panels, in print below them.
+    """Add a legend next to the panels, or in print below them.
 
-    ``shown``: names and what was drawn for each, or a dict of its line's look; of panels, what is labeled in any of
-    them.
+    ``shown``: names and their artists, or a dict of line styles; for panels, the labeled artists of all.
     """
     from matplotlib.lines import Line2D
 

@@ -16,10 +16,14 @@ METHOD_TITLES: Table[str] = Table("METHOD_TITLES", {}, papers="titles")
 
 @dataclass(frozen=True)
 class TableCell(Estimate):
-    """One number.
+    """One number of a table.
 
-    ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable. ``text``:
-    printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's.
+    Attributes:
+        planned, diverged: Numbers of seeds.
+        gap: mean - paper; None if they are not comparable.
+        text: Printed instead of the mean.
+        std: Standard deviation, printed if there is no ``half``.
+        paper_std: The paper's standard deviation.
     """
 
     planned: int = 0
@@ -55,7 +59,7 @@ class ColumnGroup:
     variant: str | None = None
 
     def heading(self, column: int) -> str:
-        """Name of a column; if ALL is the only one, the name of the metric."""
+        """Return the name of a column; if ALL is the only one, the name of the metric."""
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -67,9 +71,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row.
+    """A row of a table.
 
-    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its numbers.
+    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: the printed names; ``cells``: its
+    numbers.
     """
 
     keys: tuple[str | None, ...]

@@ -37,7 +37,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 
 
 def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
-    """Return the table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
+    """Return the table of a preset whose ``report:`` is ``spec``. Raises the errors of :func:`build_table`."""
     notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
     metrics = spec.get("metrics", table_kind(kind).usual)
@@ -74,27 +74,31 @@ def build_table(
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
     lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
-        lines = [*lines, f"Create the rest with: {rest}"]
+        lines = [*lines, f"Create the missing runs with: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, rows, [*lines, *notes], layout=made_by.layout)
 
 
 def table_kind(name: str) -> TableKind:
-    """Return the kind of table ``name``. Raises :class:`UserError` if it is unknown."""
+    """Return the kind of table ``name``.
+
+    Raises:
+        UserError: It is unknown.
+    """
     if name not in TABLE_KINDS:
         raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
     return TABLE_KINDS[name]
 
 
 def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
-    """Return the paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
+    """Return the paper's table to show next to ours, after checking that it fits its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}", "report.metrics")
     table = read_printed(paper) if paper else None
     if table and table.kind != made_by.printed:
-        raise UserError(f"{paper} cannot be shown next to a table of kind {kind}")
+        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{kind}'")
     if made_by.needs and table is None:
-        raise UserError(f"a table of kind {kind} needs the published table ({made_by.needs})")
+        raise UserError(f"a table of kind '{kind}' needs the published table ({made_by.needs})")
     return table

@@ -26,7 +26,7 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Return lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
+    """Return lines on missing runs per table row. Rows with equal numbers are joined, and damaged results are named.
 
     ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each.
     """
@@ -47,7 +47,7 @@ def not_counted(runs: Iterable[Run]) -> list[str]:
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     shown = problems[:_MAX_NAMED]
     if len(problems) > len(shown):
-        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or of other data or versions")
+        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or from different data or versions")
     return [f"Not counted: {problem}." for problem in shown]
 
 
@@ -73,7 +73,7 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
                 trained_on = trained_on[run.result.global_sets[0]]
             counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
         named = "; ".join(f"{method} {', '.join(dict.fromkeys(sizes))}" for method, sizes in counts.items())
-        lines.append(f"Methods train on different numbers of examples of {task}: {named}.")
+        lines.append(f"Methods train on different numbers of examples of task {task}: {named}.")
     return lines
 
 
@@ -83,7 +83,7 @@ def one_class(runs: Iterable[Run]) -> list[str]:
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
             names.append(f"{run.task} {run.method} {run.result.run_id}")
-    return [f"Predicts one class only: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
+    return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
 
 
 def embedded(runs: Iterable[Run]) -> str:
@@ -102,15 +102,15 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
     """Return lines on the data sets in ALL, if they differ between runs or from the paper.
 
-    ``measured``: data sets of each run.
+    ``measured``: the data sets of each run.
     """
-    lines = ["The runs have different data sets, so their ALL are not comparable."] if len(set(measured)) > 1 else []
+    lines = ["The runs have different data sets, so ALL is not comparable."] if len(set(measured)) > 1 else []
     ours = set().union(*measured)
     absent = [name for name in columns if name not in ours | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in ours - {"ALL"})
         lines.append(
-            f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more, so no gap is shown."
+            f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
         )
     return lines
 
@@ -134,12 +134,12 @@ def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> boo
 
 
 def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
+    """Return a line on data that differ from the paper's (see :func:`same_data`), or []."""
     if table is None or same_data(members, table, case):
         return []
     ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]
     theirs = table.cases[case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
-        f"classes, the paper's {theirs.images:,} and {theirs.classes}: not comparable."
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}. The results are not comparable."
     ]

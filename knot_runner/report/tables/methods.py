@@ -43,18 +43,19 @@ def methods_by_data(
 ) -> Parts:
     """Return the table of the requested metrics on the data sets ``columns``, plus ``more`` columns.
 
-    ``more``: each with the number that it shows of a run.
+    ``more``: further groups of columns, each with the function that returns its number of a run.
 
-    Raises :class:`UserError` for runs, or a printed table, of another task.
+    Raises:
+        UserError: Runs, or the printed table, belong to another task.
     """
     runs = request.runs
     table = request.printed
     more = more or {}
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
-        raise UserError(f"a table of methods shows one task, but these runs are of {', '.join(tasks)}")
+        raise UserError(f"a table of methods shows one task, but these runs have several: {', '.join(tasks)}")
     if table and table.task != tasks[0]:
-        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
+        raise UserError(f"Table {table.table} of the paper has task={table.task}, but these runs have task={tasks[0]}")
     done = finished(runs)
     same_kind = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in done]
@@ -94,7 +95,7 @@ def methods_by_data(
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return rows of methods in the paper's order; others and labels as requested."""
+    """Return rows of methods in the paper's order; other methods and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     rank = ranks(METHOD_TITLES)
     order = rows.method.map(lambda method: rank.get(method, len(rank)))
@@ -102,7 +103,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """Return the paper's data sets, then our others, the global ones last; then ALL."""
+    """Return the paper's data sets, then our others, then the global ones, and ALL."""
     measured = itertools.chain(*(run.result.metrics.values() for run in runs))
     of_global = _global_sets(runs)
     ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
@@ -116,7 +117,7 @@ def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
 
 
 def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> list[ColumnGroup]:
-    """Return a group per kind of number that a column must not mix; epsilon always names its relation and delta."""
+    """Return a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
     kinds = variants(f"metrics.{metric}.ALL", [run for run in runs if metric in run.result.metrics])
     of_global = _global_sets(runs)
     marked = tuple(column for column in columns if column in of_global)

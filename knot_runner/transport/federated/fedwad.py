@@ -1,15 +1,16 @@
-"""FedWaD: the Wasserstein distance between the samples of two clients, by messages alone (Algorithm 1; server.py).
+"""FedWaD: the Wasserstein distance between the samples of two clients, computed from messages (Algorithm 1; server.py).
 
-Every iteration, with xi for the server's measure and t the place on each geodesic::
+In every iteration, with the server's measure xi and the position t on each geodesic::
 
     clients   xi_mu = interpolate(xi, mu, t),  xi_nu = interpolate(xi, nu, t)
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
 After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
-on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it ends at a
-floor that falls with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a coupling
-that is not optimal, though Theorem 2 says that it vanishes. This is not a rounding error: with a start_scale far below
-the samples' spread the excess is 5 times smaller, with a random t 10 times (200 + 200 points of two Gaussians in 2-D).
+on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it approaches
+a floor that decreases with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a
+coupling that is not optimal, although Theorem 2 states that it vanishes. This is not a rounding error: with a
+start_scale far below the samples' spread the excess is 5 times smaller, and with a random t 10 times smaller (200 + 200
+points of two Gaussians in 2-D).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from knot_runner.util.errors import UserError
 
 
 class Client:
-    """Local samples, never sent. ``name`` keys this client's draws (t, noise) and must differ from any other's.
+    """Local samples, which are never sent.
 
-    With ``options.privacy`` the samples are clipped, and all messages are released with noise.
+    ``name`` keys this client's draws (t, noise) and must be unique. With ``options.privacy`` the samples are clipped,
+    and all messages are released with noise.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
@@ -57,7 +59,7 @@ class Client:
         return Message(measure, *sent)
 
     def distance(self, xi: Measure) -> Message:
-        """Return W_2 between the samples and ``xi``, with the masses of xi."""
+        """Return W_2 between the samples and ``xi``, together with the masses of xi."""
         return Message(distance=self._released(wasserstein(xi, self._samples), "last"))
 
     def _released(self, distance: float, *names: object) -> float:
@@ -69,7 +71,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """W(mu, nu) as computed by the server, and its values over K iterations."""
+    """The distance W(mu, nu) that the server computed, and its values over K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -92,11 +94,11 @@ class FederatedDistance:
 def federated_distance(
     mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
+    """Return W_2 between the samples of two clients with ``dimension`` features, as the server computes it.
 
-    ``trace``: clients send distances in every iteration too, for the course of the value (approximate mode: twice the
-    work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random
-    t.
+    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode this doubles
+    the work, and it reveals more to the server than the algorithm needs. ``draws``: for the initial points and the
+    server's random t.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
@@ -127,9 +129,10 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return :func:`federated_distance` between two clients of one machine, each with its measure.
+    """Return :func:`federated_distance` between two clients on one machine, each with its measure.
 
-    Raises :class:`UserError` for measures of different numbers of features.
+    Raises:
+        UserError: The measures have different numbers of features.
     """
     dimensions = mu.points.shape[1], nu.points.shape[1]
     if dimensions[0] != dimensions[1]:

@@ -1,9 +1,9 @@
-"""The server of FedWaD: sees messages and its own measures, never a sample (Algorithm 1, lines 7 and 10).
+"""The server of FedWaD, which reads messages and its own measures, but no sample (Algorithm 1, lines 7 and 10).
 
-:class:`Message` is all that a client sends: the privacy boundary as a type. It fixes the content of messages, not what
-can be inferred from it. Given xi and t one can solve eq. 10 for the means of the samples that went to each point of xi;
-with as many points as samples, or in exact mode, these are the samples. A random t, known only to the client, blurs
-this a little; only noise (``privacy``) gives a guarantee.
+:class:`Message` holds everything that a client sends, so that the type is the privacy boundary. It limits the content
+of messages, not the conclusions from it. Given xi and t, one can solve eq. 10 for the means of the samples that were
+assigned to each point of xi. With as many points as samples, or in exact mode, these are the samples. A random t, known
+only to the client, blurs this a little; only noise (``privacy``) gives a guarantee.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Draws = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One answer of a client to a measure xi. Fields that are not sent are None."""
+    """One reply of a client to a measure xi. Fields that are not sent are None."""
 
     #: interpolating measure between xi and the client's samples
     measure: Measure | None = None
@@ -33,31 +33,32 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the place on the geodesic of one interpolation: ``t``, or the draw ``names`` from U(0, 1)."""
+    """Return the position on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) keyed by ``names``."""
     return float(draws(*names).random()) if t == "random" else float(t)
 
 
 def next_measure(
     first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return xi^k between the clients' measures, from the second to the first as in the public code, and their W_2.
+    """Return xi^k between the clients' measures, and the W_2 between these.
 
-    That W_2 is also W(xi_mu, xi^k) + W(xi^k, xi_nu): xi^k lies on their geodesic, in approximate mode by Theorem 1,
-    since both measures have S points and the masses of xi^0.
+    xi^k is computed from the second measure to the first, as in the public code. The W_2 is also W(xi_mu, xi^k) +
+    W(xi^k, xi_nu), because xi^k lies on their geodesic. In approximate mode this follows from Theorem 1, since both
+    measures have S points and the masses of xi^0.
     """
     return interpolate(second.measure, first.measure, t, mode)
 
 
 def total(first: Message, second: Message) -> float:
-    """Return W(mu, xi) + W(xi, nu) of the xi sent to both clients: line 10, an upper bound of W(mu, nu)."""
+    """Return W(mu, xi) + W(xi, nu) for the xi sent to both clients (line 10), an upper bound of W(mu, nu)."""
     return first.distance + second.distance
 
 
 def server_only(between: float, t: float) -> float:
     """Return W(mu, nu) from ``between`` = W(xi_mu^k, xi_nu^k) of one iteration (Theorem 3.2).
 
-    No client sends a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for Gaussians of equal covariance, xi^0 among
-    them, and t = 1/2. At any t that both clients use, the two means differ by t (m_mu - m_nu) whatever xi is, so it is
-    W / t. Of other measures it is an estimate, neither upper nor lower bound.
+    No client sends a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for Gaussians of equal covariance, including
+    xi^0, and t = 1/2. For any t that both clients use, the two means differ by t (m_mu - m_nu) whatever xi is, so the
+    result is W / t. For other measures it is an estimate, neither an upper nor a lower bound.
     """
     return between / t

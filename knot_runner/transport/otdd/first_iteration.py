@@ -1,10 +1,10 @@
-"""Work done once per client for all its distances, the draws of every pair, and the input of a worker for a tile.
+"""Work that is done once per client for all its distances, the draws of every pair, and the inputs of workers.
 
-The means of FedWaD's measures are computed apart from the centered measures. With equal masses on all sides the mean of
-a measure between two measures is the mean in between: at t from ``a`` to ``b`` it is ``(1 - t) a + t b``, whatever the
-plan. The plan in turn does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their
-means``. So all stacked products (tile_distances.py) are centered, and a common offset of the features, however large,
-costs no digit in float32; the means themselves are float64.
+The means of FedWaD's measures are computed separately from the centered measures. With equal masses on all sides, the
+mean of a measure between ``a`` and ``b`` at t is ``(1 - t) a + t b``, whatever the plan. The plan does not depend on
+the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their means``. All stacked products
+(tile_distances.py) are therefore centered, so that a large common offset of the features costs no precision in float32.
+The means themselves are float64.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
-    """Return t of every interpolation [K, 3] for sets i and j: at the first client, at the second, at the server.
+    """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client, and the server.
 
-    Row k is the same whatever K is.
+    Row k does not depend on K.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -43,20 +43,20 @@ def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray
 
 
 def centered(points: np.ndarray) -> np.ndarray:
-    """Return ``points`` [n, D] less their mean."""
+    """Return ``points`` [n, D] minus their mean."""
     return points - points.mean(0)
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with its vectors less their mean over the samples."""
+    """Return ``table`` with its vectors minus their mean over the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
     """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
 
-    ``start`` [S, d + L]: the first points; ``means`` [N, d]: of each set's features; ``tables``: each set's classes, of
-    features less those means. The origin is the mean of the sets' means.
+    The origin is the mean of the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
+    features of each set; ``tables``: each set's classes, with features relative to these means.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -70,7 +70,8 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
     """Return squared distances [m, 2] of the last measure's mean from the means of each pair's sets, float64.
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
+    The mean is a weighted mean of those of the first points and of the two sets. Only its three weights [m, 3] are
+    computed.
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -86,9 +87,11 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
 class FirstIteration:
     """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
 
-    ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: for each first
-    point, the mean features and the class masses of the samples that its mass goes to; ``heights`` [S]: those of the
-    transport plan (small_support.py).
+    Attributes:
+        spread: Mean squared distance of its augmented points from their mean.
+        means: For each first point, the mean features and class masses [S, d + k] of the samples that receive its
+            mass.
+        heights: Potentials [S] of the transport plan (small_support.py).
     """
 
     spread: float
@@ -97,9 +100,9 @@ class FirstIteration:
 
 
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
-    """Return rows [n, d + k]: features less ``center`` [d], then 1 at the class of the sample.
+    """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
 
-    Label parts thus pass through the same products. The difference is taken in float64, before the cast to ``dtype``.
+    Label parts are thus part of the same products. The difference is computed in float64, before the cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -110,7 +113,10 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray)
 
 
 def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Return the client's part of iteration 1, from its ``rows`` [n, d + k] and class statistics about its own mean."""
+    """Return the client's part of iteration 1.
+
+    ``rows`` [n, d + k] and the class statistics in ``table`` are relative to the client's mean.
+    """
     features = rows.shape[1] - len(table.labels)
     start = centered(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
@@ -124,10 +130,10 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of all label parts [m_y, vec(B_y)], so that the vectors themselves are not needed.
+    """Inner products of all label parts [m_y, vec(B_y)], which replace the vectors themselves.
 
-    ``gram`` [R, R] over the S first points of the interpolating measure, then every set's classes, then one row of
-    zeros; set c's classes begin at ``begins[c]`` and are ``counts[c]``.
+    ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
+    zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
     """
 
     gram: np.ndarray
@@ -137,7 +143,8 @@ class LabelProducts:
     def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
         """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
 
-        B = S + 2 k with k the most classes of a set. Entries are zero if a set has fewer.
+        B = S + 2 k, where k is the largest number of classes of a set. The other entries of a set with fewer classes
+        are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
@@ -164,11 +171,11 @@ MEASURES, SCORES = 2**26, 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """The input of a worker: m pairs with all that their distances need.
+    """The input of a worker: m pairs, with everything that their distances need.
 
-    These are ``pairs`` [m, 2], the draws of each [m, K, 3], the features [S, d] of the first points about their mean,
-    the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`) and the
-    part of the ``means`` in the distances [m, 2].
+    It holds ``pairs`` [m, 2], the draws of each [m, K, 3], the centered features [S, d] of the first points, the
+    statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and the
+    contribution ``means`` [m, 2] of the means to the distances.
     """
 
     pairs: np.ndarray
@@ -180,10 +187,10 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Return pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
+    """Return the pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
 
-    Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
-    what is stacked with it: tiles are the same whatever is known already and on any worker.
+    Tiles depend on these numbers only (``largest``: samples of the largest set), because the last digits of a product
+    depend on the other rows in the stack. They do not depend on known values or on workers.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))

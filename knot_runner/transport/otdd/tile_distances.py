@@ -1,13 +1,13 @@
-"""FedWaD for all pairs of a tile at a time, with stacked matrix products.
+"""FedWaD for all pairs of a tile at once, with stacked matrix products.
 
-The interpolating measure of a pair has features [S, d] and coefficients of its label part over B = S + 2 k vectors.
-These are the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
-Every step of FedWaD takes weighted means of points. So only the inner products of the vectors of the label part
-(2 d features, or d + d^2) are needed. One product covers all points that one client must compare with its samples, for
-all its pairs; the label part adds k columns to it.
+The interpolating measure of a pair has features [S, d] and coefficients of its label part in B = S + 2 k vectors. These
+are the label parts of the S first points, and the class vectors of the two sets. k is the largest number of classes of
+a set. Every step of FedWaD takes weighted means of points. It therefore needs only the inner products of the vectors of
+the label part (2 d features, or d + d^2). One product covers all points that one client must compare with its samples,
+for all its pairs; the label part adds k columns to it.
 
-Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
-separately and added at the end (first_iteration.py).
+Every measure is stored relative to its mean, and samples and class vectors relative to the mean of their set. Means are
+computed separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPARSE_FROM = 32
 class TileProblem:
     """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``heights`` [m, 2, S] are the last plans', overwritten by the next ones. Points are arrays [m, S, d + B].
+    ``heights`` [m, 2, S] are those of the last plans, which the next ones overwrite. Points are arrays [m, S, d + B].
     """
 
     tile: Tile
@@ -39,13 +39,16 @@ class TileProblem:
     heights: np.ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return where a pair's points have the coefficients of the classes of ``client``, the ``side`` of the pair."""
+        """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
+
+        ``side``: whether the client is the first or the second of the pair.
+        """
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (pair, side) wherever ``client`` takes part."""
+        """Return (pair, side) of every pair that ``client`` is part of."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
@@ -75,7 +78,7 @@ def _first(problem: TileProblem) -> np.ndarray:
 
 
 def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
-    """Move ``points`` [S, d + B] the share t of the way to ``means`` [S, d + k], in place."""
+    """Move ``points`` [S, d + B] the fraction t of the way to ``means`` [S, d + k], in place."""
     points *= 1 - t
     points[:, : problem.features] += t * means[:, : problem.features]
     points[:, problem.columns(side, client)] += t * means[:, problem.features :]
@@ -103,7 +106,7 @@ def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
-    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], which begins as ``points`` on both sides."""
+    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], at first ``points`` on both sides."""
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
     flat = plans.reshape(-1, len(rows))
@@ -117,7 +120,7 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
     """Return the server's part [m, S, d + B]: points near the second client move towards their partners near the first.
 
-    Equal masses on both sides make the optimal plan a permutation.
+    With equal masses on both sides, the optimal plan is a permutation.
     """
     features, times = problem.features, problem.tile.times[:, iteration, 2].astype(near.dtype)
     first, second = near

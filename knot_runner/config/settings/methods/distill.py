@@ -119,7 +119,7 @@ class PhaseSettings:
     terms: Terms
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "no terms. For the first stage of FitNets, use {hint: {weight: 1}}")
+        require(bool(self.terms), "terms", "expected at least one term, such as {hint: {weight: 1}} for FitNets")
 
 
 @dataclass
@@ -224,7 +224,7 @@ class DistillSettings:
     synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "no terms. To train on labels only, use {ce: {weight: 1}}")
+        require(bool(self.terms), "terms", "expected at least one term. To train on labels only, use {ce: {weight: 1}}")
 
 
 def teacher_names(count: int) -> list[str]:
@@ -235,8 +235,8 @@ def teacher_names(count: int) -> list[str]:
 def counted_teachers(method: Config) -> Config:
     """Return the settings of a distillation that can change its numbers.
 
-    ``teacher`` is part of ``teachers``, and a finished run counts by its id and the checksum of its weights, in any
-    folder.
+    ``teacher`` is included in ``teachers``. A finished run is identified by its id and the checksum of its weights,
+    regardless of its folder.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -1,4 +1,4 @@
-"""Settings of federated learning: rounds (``training``), and what all algorithms share (``method``)."""
+"""Settings of federated learning: rounds (``training``), and the settings that all algorithms share (``method``)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FederatedTraining:
     #: drop a client's last incomplete batch
     drop_last: bool
     #: if a client has less than one batch: stop, or train on a smaller batch (allow); null: stop if ``batch_size`` is
-    #: typed or a preset's, otherwise allow
+    #: set by you or a preset, otherwise allow
     small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
     target: Proportion | None
@@ -66,7 +66,7 @@ class FederatedTraining:
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
-        """Return whether the models are measured after ``round``."""
+        """Return whether the models are evaluated after ``round``."""
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
@@ -163,12 +163,12 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Whether any client trains at another temperature than 1, or for other epochs."""
+        """Return whether any client trains at a temperature other than 1, or for a different number of epochs."""
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of the parameters that travel."""
+        """Return the patterns of the parameters that clients share."""
         return ("*",)
 
 
@@ -180,10 +180,10 @@ class AveragingSettings(FederatedSettings):
     #: ``shared`` where it is null
     travels: ClassVar[tuple[str, ...]] = ("*",)
 
-    #: patterns of the parameters that travel; ``!`` excludes, ``head`` is the last layer; null: all, of FedPer and
+    #: patterns of the shared parameters; ``!`` excludes, ``head`` is the last layer; null: all, for FedPer and
     #: FedRep all but the head
     shared: list[str] | None = None
-    #: share of an update's entries that travel, the largest; null: all
+    #: share of an update's entries to send, largest first; null: all
     top_k: Fraction | None = None
     #: server optimizer
     server: ServerSettings
@@ -192,17 +192,17 @@ class AveragingSettings(FederatedSettings):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of the parameters that travel."""
+        """Return the patterns of the parameters that clients share."""
         return tuple(self.shared or self.travels)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = self.top_k is None or self.server_distillation is None
-        require(whole, "top_k", "server distillation needs the clients' whole models. Use null")
+        require(whole, "top_k", "not supported with server distillation, which needs whole models. Use null")
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
-    """Return the settings of the distillation by the server; None where it does not distill."""
+    """Return the settings of the distillation by the server; None if it does not distill."""
     return getattr(config, "server_distillation", None)
 
 
@@ -219,5 +219,5 @@ def federated_words(method: Config) -> dict[str, str]:
 
 
 def architecture_settings(config: FederatedSettings) -> list[Any]:
-    """Return the settings of the clients' models; [] where all have the run's ``model``."""
+    """Return the settings of the clients' models; [] if all use the run's ``model``."""
     return getattr(config, "models", [])

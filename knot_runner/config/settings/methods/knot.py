@@ -1,4 +1,4 @@
-"""Settings of KNOT and mutual learning, and of the losses that come with the package."""
+"""Settings of KNOT and mutual learning, and of the losses in the package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class TransportProblem:
     tolerance: float
 
     def __post_init__(self) -> None:
-        require(self.epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {self.epsilon}. For 0, use solver=exact")
+        solvable = self.epsilon >= 1e-4
+        require(solvable, "epsilon", f"expected at least 1e-4, got {self.epsilon}. For epsilon 0, use solver=exact")
         reliable = 1e-12 <= self.tolerance <= 1e-3
         require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
 

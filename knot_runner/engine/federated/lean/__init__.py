@@ -23,13 +23,15 @@ from knot_runner.util.workers import AHEAD, TaskPool
 
 
 class Lean:
-    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, this one with its own.
+    """Trains clients in ``workers`` processes (0: one per core) with ``threads`` torch threads each.
 
-    One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
-    do. Results are the same, bit for bit, for any number of workers.
+    One worker trains in this process, with its threads. One client at a time stays in a core's cache, and processes do
+    not wait for each other as the threads of one operation do. Results are bitwise equal for any number of workers.
 
-    An exception ends the engine. ``plugins``: imported by workers, since one may define the objective. ``others``:
-    further networks, numbered from 1 in requests; every worker trains them all. ``make_client``: makes what trains
+    An exception ends the engine.
+
+    ``plugins``: modules that workers import, since they may define the objective. ``others``: further networks,
+    numbered from 1 in requests; every worker trains all of them. ``make_client``: creates the object that trains
     clients of a network, in every worker.
     """
 
@@ -50,15 +52,15 @@ class Lean:
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.train`."""
         return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.close`."""
         if self._pool is not None:
             self._pool.close()
             self._data.memory.close()
@@ -73,7 +75,7 @@ class Lean:
             raise
 
     def _result(self, request: EngineRequest) -> Result:
-        """Return the result in this process."""
+        """Execute the request in this process."""
         client = self._clients[request.network]
         return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 
@@ -88,9 +90,9 @@ _FEW_ROWS = 4096
 
 
 class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
+    """``workers`` processes with ``threads`` torch threads each, which start at once and run until :meth:`close`.
 
-    Every process trains any of ``networks``.
+    Every process can train each of ``networks``.
     """
 
     def __init__(
@@ -105,9 +107,10 @@ class LeanPool:
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Execute ``requests``, started in order; results in the same order.
+        """Execute ``requests``, started in order; return the results in the same order.
 
-        Raises :class:`UserError` when a worker died at one of them, and the error of a worker.
+        Raises:
+            UserError: A worker died during a request, or raised this error.
         """
         results: dict[int, Result] = {}
         slots: list[int] = []
@@ -125,7 +128,7 @@ class LeanPool:
         self._slots.memory.close()
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yield the order of each request, whose slot is appended to ``slots``."""
+        """Yield the order of each request, and append its slot to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)
@@ -145,7 +148,7 @@ class LeanPool:
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Return whether the request, without its model, fits into a pipe, and so does its result."""
+    """Return whether the request without its model, and its result, both fit into a pipe."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

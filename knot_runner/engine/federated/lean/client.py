@@ -30,11 +30,11 @@ class TrainingClient(Protocol):
     """Trains and applies models, one request at a time."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :meth:`Engine.train`. ``weights`` [P], if given: memory in which the trained weights may be returned."""
+        """Train one client; see :meth:`Engine.train`. ``weights`` [P]: optional memory for the trained weights."""
         ...
 
     def infer(self, request: Inference) -> Tensor:
-        """See :meth:`Engine.logits`."""
+        """Implement :meth:`Engine.logits`."""
         ...
 
 
@@ -43,7 +43,7 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with a manual backward pass for MLP and CNN, with autograd for the others."""
+    """Return a client with a manual backward pass for MLP and CNN, and with autograd for other models."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -51,7 +51,7 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 
 class AutogradClient:
-    """A client of the plain loop (autograd)."""
+    """A client that trains with autograd, as in the plain loop."""
 
     def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
         from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
@@ -59,11 +59,11 @@ class AutogradClient:
         self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.train_client`."""
         return self._loop.train_client(request)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.infer`."""
         return self._loop.logits([request])[0]
 
 
@@ -77,10 +77,7 @@ class ManualBackward:
         self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`.
-
-        ``weights`` [P], if given: memory for the trained weights. Only plain requests have the manual backward pass.
-        """
+        """Implement :meth:`TrainingClient.train_client`. Only plain requests use the manual backward pass."""
         if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
@@ -93,7 +90,7 @@ class ManualBackward:
         return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.infer`."""
         with torch.inference_mode():
             weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
             if not request.many:
@@ -114,7 +111,7 @@ class ManualBackward:
         return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request``, in the form for inference by many models."""
+        """Return the images of ``request`` in the form for many models; None if only one model reads them."""
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images
@@ -159,7 +156,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """Return the objective's loss, with a gradient in closed form where it is a cross-entropy."""
+        """Return the objective's loss; for a cross-entropy, one with a gradient in closed form."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:

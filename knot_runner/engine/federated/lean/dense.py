@@ -1,7 +1,7 @@
 """Manual forward and backward passes of the lean engine's dense layers.
 
-Everything reads the weights through views into one flat vector [P], and adds gradients to views into another (or the
-same) one, so that no step copies a parameter. Called without autograd.
+All weights are views into one flat vector [P], and gradients are added to views into another vector, or the same one.
+No step therefore copies a parameter. Autograd must be off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
+    """Return views (weight, bias) into ``vector`` [P]: of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
@@ -47,17 +47,17 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether oneDNN computes x W': by the weight's size and type alone, so that it is the same in every run."""
+    """Return whether oneDNN computes x W', by the weight's size and dtype only, so that runs are reproducible."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """Pass ``gradient`` through the ReLU that gave ``output``, in place."""
+    """Propagate ``gradient`` through the ReLU that computed ``output``, in place."""
     return _aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
 class Dense:
-    """Dense layers with ReLU between them; the last is the head. x [B, in] -> logits [B, classes]."""
+    """Dense layers with ReLU between them; the last one is the head. x [B, in] -> logits [B, classes]."""
 
     def __init__(self, layers: list[WeightBias]) -> None:
         self.layers = layers
@@ -69,7 +69,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Return the logits times ``scale``; keep every layer's input for :meth:`backward`."""
+        """Return the logits times ``scale``, and store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair).relu_() if large else torch.addmm(bias, x, transposed).relu_()
@@ -80,20 +80,21 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """Return what the head has read in :meth:`forward`, [B, H]."""
+        """Return the input of the head in the last :meth:`forward`, [B, H]."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """Let gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
+        """Add the gradients of the layers that this phase trains to ``targets`` (like ``layers``) from now on."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
         self._learning = range(first, last)
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Compute the gradients of all layers that learn, and that by the head's input, from that of the logits.
+        """Compute the gradients of all trained layers from the gradient with respect to the logits.
 
-        That of x [B, in] if ``through``, else None.
+        ``by_features``: an additional gradient with respect to the head's input. Returns the gradient with respect to x
+        [B, in] if ``through``, otherwise None.
         """
         lowest = -1 if through else self._learning.start
         gradients: list[Tensor | None] = [None] * len(self.layers)
@@ -122,13 +123,13 @@ class Dense:
 
 
 class Foreground:
-    """The first dense layer of many models on the same images, most of whose pixels are background: exact, less work.
+    """The first dense layer of many models on the same images, most of whose pixels are background.
 
-    With the background B, the same in every image, the layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B
-    is 0 wherever an image [C, H, W] shows the background: per channel, the first pixel of the first image. (Any other
-    value is correct, but saves less.) Pixels that are background in every image cost nothing, those that are
-    foreground in few images are added image by image, and the others are multiplied as usual. The order of sums differs
-    from a dense product, so results differ by rounding.
+    The result is exact, with less work. Let B be the background, which is the same in every image. The layer's output
+    is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the background. B is, per
+    channel, the first pixel of the first image. (Any other value is correct, but saves less.) Pixels that are
+    background in every image are skipped. Pixels that are foreground in few images are added image by image. The other
+    pixels are multiplied as usual. The order of sums differs from a dense product, so results differ by rounding.
     """
 
     def __init__(self, images: Tensor) -> None:
@@ -146,11 +147,11 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether few enough pixels are multiplied for this to be faster."""
+        """Return whether so few pixels need a multiplication that this is faster."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
-        """Return the number of values that are kept."""
+        """Return the number of stored values."""
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:

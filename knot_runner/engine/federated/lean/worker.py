@@ -1,4 +1,4 @@
-"""A worker process of the lean engine: orders through a pipe, data, weights and results in memory that is shared."""
+"""A worker process of the lean engine: orders come through a pipe; data, weights and results are in shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray
 
 
 class SharedData:
-    """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
+    """Several :class:`ClientData` in one shared memory; :meth:`views` returns them in any process."""
 
     def __init__(self, *data: ClientData) -> None:
         tensors_of_data = [part.tensors() for part in data]
@@ -37,17 +37,17 @@ class SharedData:
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
-        """Return the data on the shared memory, in the order given."""
+        """Return views of the data in shared memory, in the original order."""
         tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
         return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory of orders, in slots of three vectors.
+    """Shared memory for orders, in slots of three vectors.
 
-    The model (weights [P] then buffers [Q]) that an order begins with, its control variate [P], and its result, a model
-    or logits.
+    The vectors are the model at the start (weights [P], then buffers [Q]), its control variate [P], and the result, a
+    model or logits.
 
     ``sizes``: (P, Q) of every network; ``length``: values of a vector.
     """
@@ -76,7 +76,7 @@ class Slots:
             self.control(slot, request.network).copy_(control)
 
     def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return (weights [P], buffers [Q]) that the order begins with, of the network of that number."""
+        """Return the weights [P] and buffers [Q] at the start of the order; ``network``: the number of its network."""
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
@@ -101,7 +101,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A request as it is sent: its vectors in ``slot``, its other tensors as arrays."""
+    """A request as it is sent to a worker: its vectors in ``slot``, its other tensors as arrays."""
 
     request: EngineRequest
     slot: int
@@ -109,9 +109,9 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """Return the request without its vectors (the model's, control), with arrays in the place of other tensors.
+    """Return the request without its vectors (model and control), and with arrays in place of other tensors.
 
-    A tensor would be pickled with all of the memory that it is a view of.
+    A pickled tensor would include all the memory that it is a view of.
     """
     if isinstance(request, Inference):
         sent: dict[str, Any] = {"model": None}
@@ -127,7 +127,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Return the request that was :func:`packed`, with these vectors."""
+    """Undo :func:`packed`, with the given model and control variate."""
     rows = torch.from_numpy(request.rows)
     if isinstance(request, Inference):
         return replace(request, model=model, rows=rows)
@@ -151,7 +151,7 @@ def prepare_client(
     plugins: Sequence[str],
     make_client: MakeClient,
 ) -> Handler:
-    """Prepare the worker: threads, memory, data, plug-ins; return the function that executes an order."""
+    """Prepare the worker (threads, memory, data, plug-ins); return the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
@@ -181,7 +181,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc reuse freed memory: returning megabytes to the system at every step costs a tenth of the time."""
+    """Make glibc reuse freed memory. Returning megabytes to the system in every step would take a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

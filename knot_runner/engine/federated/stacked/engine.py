@@ -1,4 +1,4 @@
-"""The whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
+"""Training of a whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from knot_runner.util.errors import UserError
 
 
 class Stacked:
-    """Clients of equal structure train together; see :class:`Engine`.
+    """Trains clients of the same structure together; see :class:`Engine`.
 
-    ``stack=0``: all of a round, in a stack that shrinks as clients finish. ``stack=S``: S at a time, padded to S in
-    every step, so that a client's bits do not depend on its neighbors. In float32 another S may round a convolution
-    differently (by units in the last place); float64 does not, on a CPU.
+    ``stack=0``: all clients of a round, in a stack that shrinks as clients finish. ``stack=S``: S clients at a time,
+    padded to S in every step, so that a client's bits do not depend on the other clients. In float32 another S may
+    round a convolution differently (by units in the last place). In float64 on a CPU it does not.
 
-    On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
-    training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
+    On CUDA each step is a captured graph, which later rounds replay; a capture that fails raises. ``autocast="bf16"``:
+    training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32.
 
     A stack that does not fit into CUDA memory is halved until it does; ``note`` reports it.
@@ -56,9 +56,10 @@ class Stacked:
         self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`; requests that are not plain run in the plain loop.
+        """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
 
-        Raises :class:`UserError` when memory runs out with one client at a time.
+        Raises:
+            UserError: Memory runs out with one client at a time.
         """
         stacked = [index for index, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
@@ -73,7 +74,7 @@ class Stacked:
         return [results[index] for index in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""
+        """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
         return self.measuring.logits(requests)
 
     def close(self) -> None:
@@ -81,7 +82,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Train requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        """Train requests of the same structure, as many at a time as fit; if memory runs out, half as many."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -96,7 +97,7 @@ class Stacked:
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """Free memory after it ran out with ``room`` clients; if no other structure held any, halve the stack."""
+        """Free memory after it ran out with ``room`` clients; if no other structure used any, halve the stack."""
         if room == 1:
             raise UserError(
                 "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
@@ -110,8 +111,8 @@ class Stacked:
             return
         self.limits[structure] = room // 2
         self.note(
-            f"hardware.stack: out of GPU memory with {room} clients together; continuing with {room // 2} "
-            "(float32 may round differently in the last place)"
+            f"hardware.stack: out of GPU memory with {room} clients at once, continuing with {room // 2} "
+            "(float32 results may differ in the last digit)"
         )
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
@@ -134,7 +135,7 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """Return the structure's program, replaced by a larger one when it is too narrow for ``clients``."""
+        """Return the structure's program, replaced by a larger one if it is too narrow for ``clients``."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # frees its memory before the next one allocates
@@ -144,7 +145,7 @@ class Stacked:
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """Return (T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        """Return (T_i, scale_i) [n, 2] of the client's images under its initial weights."""
         options = tempered(request.objective)
         return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
 
@@ -167,7 +168,7 @@ class Stacked:
         return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
     def _correct(self, request: LocalTraining, model: ClientModel) -> int:
-        """Return how many of the client's test images are classified correctly by ``model``."""
+        """Return the number of the client's test images that ``model`` classifies correctly."""
         if not len(request.test_rows):
             return 0
         logits = self.logits([Inference(model, request.test_rows)])[0]
@@ -190,7 +191,7 @@ def _tf32(wanted: bool) -> Iterator[None]:
 def out_of_memory(problem: BaseException | None) -> bool:
     """Return whether ``problem`` is, or was caused by, exhausted CUDA memory.
 
-    The end of a graph's capture may hide it.
+    If it occurs while a graph is captured, the end of the capture may raise another exception.
     """
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):

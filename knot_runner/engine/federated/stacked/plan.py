@@ -1,4 +1,4 @@
-"""The steps of a stack of clients, planned ahead: clients grouped by structure, their draws as index tensors."""
+"""The planned steps of a stack of clients: clients grouped by structure, and their draws as index tensors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that clients must share to train in one program; all others are one number per client.
+    """Settings that clients must share to train in one program. All other settings are one number per client.
 
-    ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
-    ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads them.
+    ``room``: batch positions of a step. ``trains``: the parameters that each phase trains. ``temperatures``: whether
+    they differ per sample. ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads
+    features.
     """
 
     room: int
@@ -42,12 +43,14 @@ class Structure:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """The steps of one phase for K clients, on the CPU; S is the largest client's number of steps.
+    """The steps of one phase for K clients, on the CPU. S is the largest number of steps of a client.
 
-    ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``positions`` [S, K, B] of the same among their
-    client's images (0 for padding), or None where the objective is cross-entropy; ``crops`` [S, K, B, 3] int64 (down,
-    across, flip) and ``temperatures`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a
-    step there.
+    Attributes:
+        rows: Rows [S, K, B] int64 of the training images, or ``PADDING``.
+        positions: Their positions [S, K, B] among the client's images (0 for padding); None for cross-entropy.
+        crops: Augmentation [S, K, B, 3] int64 (down, across, flip), or None.
+        temperatures: (T_i, scale_i) [S, K, B, 2], or None.
+        active: [S]: clients 0..active-1 take part in a step.
     """
 
     trains: str
@@ -59,7 +62,7 @@ class PhasePlan:
 
 
 def structure_of(request: LocalTraining) -> Structure:
-    """Return the structure of one client's training: a function of that client alone."""
+    """Return the structure of one client's training, which depends on that client only."""
     recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
@@ -79,9 +82,9 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
-    """Return positions in ``cohort`` of the clients that train together, longest first, by their structure.
+    """Return by structure the positions in ``cohort`` of the clients that train together, longest first.
 
-    Ties go by client, round and seed, never by position, so that the order of the requests changes nothing.
+    Ties are broken by client, round and seed, never by position, so that the order of the requests does not matter.
     """
     groups: dict[Structure, list[int]] = {}
     for position, request in enumerate(cohort):
@@ -92,7 +95,7 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
-    """Return every phase's steps for the clients of ``chunk``. ``temperatures``: (T_i, scale_i) [n, 2] of each."""
+    """Return every phase's steps for the clients of ``chunk``; ``temperatures``: (T_i, scale_i) [n, 2] of each."""
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
@@ -110,8 +113,7 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
-    A stack that shrinks client by client then needs few programs, and which one a step uses depends on ``active``
-    alone.
+    A stack that shrinks client by client then needs few programs, and the program of a step depends on ``active`` only.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain
@@ -124,7 +126,7 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 def _client(
     structure: Structure, request: LocalTraining, temperatures: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """Return, for each phase, rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
+    """Return for each phase of one client rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2]."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):

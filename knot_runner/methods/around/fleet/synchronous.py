@@ -1,4 +1,4 @@
-"""Rounds of a fleet: the server waits for all that it has drawn, for enough of them, or until a deadline."""
+"""Rounds of a fleet: the server waits for all drawn clients, for enough of them, or until a deadline."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ CLOCK = "fleet/clock"
 
 
 class Synchronous(Simulation):
-    """Rounds of a method by the clients of a fleet."""
+    """A method whose server waits in each round for the clients of a fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
         """Return the method's initial state at 0 seconds.
 
-        Raises :class:`UserError` for a deadline that nobody can meet.
+        Raises:
+            UserError: No client can meet the deadline.
         """
         method, fleet = self.method, self.fleet
         state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
@@ -45,7 +46,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the method's requests whose results will arrive; lost work is not trained."""
+        """Return the method's requests whose results arrive. Lost work is not trained."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
@@ -65,11 +66,11 @@ class Synchronous(Simulation):
     ) -> tuple[list[LocalTraining], RoundRow]:
         """Return the requests of ``round`` whose results arrive, and its log entries.
 
-        The ``clock`` at its end, and how many clients ``dropped`` out, came ``late`` (their work is lost) or gave
-        ``partial`` work.
+        Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
+        ``late`` (their work is lost) or did ``partial`` work.
 
-        Depends only on the seed and the clock, not on training results. A round ends when all have arrived: failures
-        are known when they happen, late clients are waited for until the deadline.
+        The result depends on the seed and the clock, not on training. A round ends when all results have arrived. A
+        failure is known when it happens. The server waits for late clients until the deadline.
         """
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
