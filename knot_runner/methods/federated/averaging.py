@@ -86,10 +86,10 @@ def fold_round(
 ) -> Folded:  # fmt: skip
     """Return the state after the messages of ``round`` are folded, and its log entries.
 
-    These include ``bytes_down`` and ``bytes_up``, of all its clients.
+    The entries include ``bytes_down`` and ``bytes_up``, summed over the clients.
 
-    Messages are made and summed one after another, in the order of the clients. A round of a thousand clients holds one
-    sum, and bits do not depend on workers.
+    Messages are created and summed one after another, in the order of the clients. A round of a thousand clients
+    therefore holds one sum, and the result does not depend on the number of workers.
     """
     assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
@@ -128,7 +128,7 @@ def fold_round(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
+    """Return w_k - w of the shared parameters, and the change of the running statistics unless they are frozen."""
     return changes(config, state, work, shared_of(config, federation))
 
 
@@ -172,10 +172,10 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Take the server's step of the global model w along the mean update d [P]; statistics move by their mean change.
+    """Take the server's step from the global model w along the mean update d [P].
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
-    Algorithm 2): w + lr m / (sqrt(v) + tau).
+    Algorithm 2): w + lr m / (sqrt(v) + tau). Running statistics change by the mean of their changes.
     """
     server, step, after = config.server, mean["update"].double(), dict(state)
     shared = shared_of(config, federation)
@@ -221,7 +221,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
-    """Return the mask [P] of the parameters that clients share, by ``method.shared``; None: all of them."""
+    """Return the mask [P] of the parameters that clients share (``method.shared``); None: all of them."""
     return None if config.patterns == ("*",) else federation.layout.matching(config.patterns)
 
 

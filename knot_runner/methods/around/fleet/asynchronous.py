@@ -4,9 +4,11 @@ At any time ``training.clients_per_round`` clients train. The server takes a ste
 Each update starts from the model that its client received. A round is one server step, and its clients are those in the
 buffer. The version of a model is the number of server steps before it.
 
-State, in addition to the clock: ``fleet/in_flight`` [m, 2] int64, client and version of each training client;
-``fleet/arrivals`` [m] float64, the times at which they finish; and the server's state of each version in flight
-(:func:`as_begun`).
+State, in addition to the clock:
+
+- ``fleet/in_flight`` [m, 2] int64: client and version of each training client
+- ``fleet/arrivals`` [m] float64: the times at which they finish
+- the server's state of each version in flight (:func:`as_begun`)
 """
 
 from __future__ import annotations
