@@ -68,7 +68,7 @@ class PooledConvs:
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """See :class:`Stem`: padded images [B, H, W, C]."""
+        """Implement :meth:`Stem.__init__`: padded images [B, H, W, C]."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape
@@ -78,7 +78,7 @@ class PooledConvs:
         return list(padded.split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.forward`."""
         self._inputs, self._used = [], []
         for number, (weight, bias) in enumerate(self._layers):
             outputs = F.conv2d(x.permute(0, 3, 1, 2), weight, bias).permute(0, 2, 3, 1).contiguous()
@@ -91,11 +91,11 @@ class PooledConvs:
         return x.permute(0, 3, 1, 2).flatten(1)
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.set_targets`."""
         self._targets = targets
 
     def backward(self, gradient: Tensor) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.backward`."""
         last = self._used[-1].gradient
         batch, h, w, channels = last.shape
         last.copy_(gradient.view(batch, channels, h, w).permute(0, 2, 3, 1))
@@ -112,7 +112,7 @@ class PooledConvs:
             self._library.convolution_backward(ctypes.byref(shape), *map(address, arrays))
 
     def accumulate(self, alpha: float) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.accumulate`."""
         for (weight, bias), (slopes, bias_slopes) in zip(self._targets, self._slopes, strict=True):
             weight.add_(_unpacked(slopes, weight), alpha=alpha)
             bias.add_(bias_slopes, alpha=alpha)
