@@ -44,7 +44,11 @@ class OtherVersionError(UserError):
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` as JSON with its digest; return the written mapping. Raises :class:`UserError`."""
+    """Write ``value`` as JSON with its digest; return the written mapping.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
     content = without(value, "digest") | {"written_by": WRITTEN_BY}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)
@@ -58,14 +62,14 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 
 def sealed_problem(value: Any) -> str:
-    """Return why ``value`` is no record of :func:`write_sealed`, to follow its path; "" if it is one."""
+    """Return why ``value`` is not a record of :func:`write_sealed`, as text after its path; "" if it is one."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return the message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
+    """Return the message on a ``record`` from another version, as text after its path; "" if it is from this one."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -76,9 +80,11 @@ def other_version(record: dict[str, Any]) -> str:
 def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` and return the written result.
 
-    It has the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
-    result, and of the result itself under its own name. Raises :class:`UserError` for a result that does not match its
-    dataclass.
+    It holds the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
+    result, and of the result itself under its own name.
+
+    Raises:
+        UserError: The result does not match its dataclass.
     """
     content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
@@ -170,7 +176,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
+    """Return the problem of each changed file of a finished run: name -> text after it. Every file is read."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
@@ -204,9 +210,9 @@ def lock_of_stage(root: Path, stage: str, key: str) -> Path:
 
 
 def clear_states(folder: Path) -> None:
-    """Delete the checkpoint of finished work whose result is written; keeps the log.
+    """Delete the checkpoint of finished work whose result is written. The log stays.
 
-    The commit record is deleted first: states without a record are never used.
+    The commit record is deleted first, because states without a record are never used.
     """
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)

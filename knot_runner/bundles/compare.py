@@ -40,10 +40,12 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict and its basis.
+    """The verdict and its evidence.
 
-    ``extent``: what was compared beside rows of the log, for a line of text; ``differences``: lines, largest first;
-    ``intervals``: lines on accuracies and their intervals.
+    Attributes:
+        extent: A text on what was compared in addition to the rows of the log.
+        differences: Lines on the differences, largest first.
+        intervals: Lines on accuracies and their intervals.
     """
 
     likeness: Likeness
@@ -90,8 +92,8 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
     """Judge the accuracies whose number of test examples is recorded.
 
-    This is the accuracy over all test examples if it is recorded, else that of each data set: with many small parties,
-    one in twenty intervals is missed by chance.
+    This is the accuracy over all test examples if it is recorded, otherwise that of each data set. With many small
+    parties, one in twenty intervals is missed by chance.
     """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
     names = ["ALL"] if "ALL" in old else old
@@ -149,8 +151,8 @@ ABSENT = object()
 def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
     """Return (path, recorded value, new value) of everything in the record except :data:`PASSING`.
 
-    This works without recursion, since a record may be nested arbitrarily deeply. Values that only the new run has are
-    ignored: a run that is cut evaluates its last round.
+    The function is not recursive, because a record may be nested arbitrarily deeply. Values that only the new run has
+    are ignored, because a shortened run evaluates its last round.
     """
     pairs, left = [], [(path, was, now)]
     while left:

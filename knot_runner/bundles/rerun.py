@@ -86,7 +86,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Return why a run must be rerun completely, since its first rounds depend on the number of rounds; "" if not.
+    """Return why a run must be rerun completely, because its first rounds depend on the number of rounds; "" if not.
 
     A temperature schedule depends on the rounds, and personalization follows the last round.
     """
@@ -101,9 +101,10 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return that the settings of ``run`` have another run id than its result, "" if they have the same.
+    """Return a message if the settings of ``run`` give another run id than its result has; "" if not.
 
-    Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
+    Raises:
+        UserError: The seed differs, or the run id differs although the code is the same.
     """
     actual, seed = run_id(run.config), run.config.get("seed")
     named, recorded_seed = run.result.run_id, run.result.seed
@@ -118,7 +119,8 @@ def settings_problem(run: BundledRun) -> str:
 def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> tuple[RunResult, list[LogRow]]:
     """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The run fails.
     """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
@@ -135,8 +137,8 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
 def _hardware_here(hardware: Config) -> Config:
     """Return the hardware of a rerun on this machine.
 
-    A run on a GPU is rerun on a GPU if there is one, else on the CPU. The engine runs on this machine only, and there
-    are no more processes and threads than cores.
+    A run on a GPU is rerun on a GPU if there is one, otherwise on the CPU. It uses an engine of this machine, and at
+    most as many processes and threads as there are cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"

@@ -1,7 +1,7 @@
 """Reads a bundle as untrusted input.
 
-Members must be those of its table of contents, in order; they are checked against their digests and written below a
-temporary folder, under names that cannot point outside.
+Members must match its table of contents, in order. They are checked against their digests and written below a temporary
+folder, under names that cannot point outside of it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class BundledRun:
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     """Unpack the archive at ``path`` below ``temporary``; return its runs.
 
-    Raises :class:`UserError` with one line naming the archive, whatever its content: damaged, not a bundle, too large,
-    or with wrong statements about a file or run.
+    Raises:
+        UserError: It is damaged, too large, not a bundle, or makes wrong statements about a file or run. The
+            message is one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)

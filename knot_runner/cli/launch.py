@@ -77,7 +77,7 @@ def _trial(stale_runs: str, command: Command) -> int:
 
 
 def _code(stale_runs: str) -> str | None:
-    """Return the code with which stages must have been computed; None if any will do."""
+    """Return the code version that stages must have been computed with; None if any is accepted."""
     return provenance.code_version() if stale_runs == "rerun" else None
 
 
@@ -193,10 +193,12 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
-    """Report finished runs made with other code or data, or whose files changed.
+    """Report finished runs that used other code or data, or whose files changed.
 
-    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun. Raises :class:`UserError` for other data
-    and changed files if ``stale`` is empty.
+    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun.
+
+    Raises:
+        UserError: ``stale`` is empty, and data or files changed.
     """
     now = provenance.Now()
     finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]

@@ -21,8 +21,8 @@ SHOW_CURSOR = b"\x1b[?25h"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return the exit code. Prints at most one line for a user error.
 
-    With ``argv`` it restores signals, and always standard streams, so that tests and notebooks may call it, and scripts
-    without ``if __name__ == "__main__"``. Without, it is the whole program: a signal also ends the rest of that.
+    With ``argv`` it restores signal handlers, and always the standard streams, so that tests, notebooks, and scripts
+    without ``if __name__ == "__main__"`` may call it. Without ``argv`` it is the whole program, which a signal ends.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with (

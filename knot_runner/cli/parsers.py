@@ -1,4 +1,4 @@
-"""The table of verbs: what each takes, and the function that carries it out. Imports nothing heavy."""
+"""The table of verbs: the arguments of each, and the function that runs it. Imports nothing heavy."""
 
 from __future__ import annotations
 

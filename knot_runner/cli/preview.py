@@ -1,4 +1,4 @@
-"""What a run would say and refuse before training, found by preparing it in a child process; recorded times."""
+"""Preview of runs: a child process prepares them and reports notes and errors; recorded times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_RUNS = 200
 
 @dataclass
 class Preview:
-    """What preparing jobs showed.
+    """The results of preparing jobs.
 
     ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on examples per party; ``problem``:
     the error at which a run would stop.
@@ -73,9 +73,9 @@ def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``; those that share what is prepared, and data sets, once.
+    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
 
-    Of several seeds the first shows the examples of all.
+    The counts of examples are those of the first of several seeds.
     """
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
@@ -133,7 +133,7 @@ def _prepared_key(job: ComposedJob) -> str:
 
 
 def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return the lines on how long ``jobs`` take one after another.
+    """Return lines on the total time of ``jobs``, one after another.
 
     A job is assumed to take the median time of the finished runs of its method, task and training below
     ``paths.output_dir``.

@@ -38,9 +38,10 @@ class FinishedRun:
 
     @property
     def rounds(self) -> list[LogRow]:
-        """The log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
+        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
 
-        Raises :class:`UserError` if the file is not the one written with the result.
+        Raises:
+            UserError: The file differs from the one written with the result.
         """
         from knot_runner.records import has_record, read_record
 
@@ -101,10 +102,13 @@ def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
-    """Run one job in this process; a finished run is returned as it is, an unfinished one resumes from its last commit.
+    """Run one job in this process. A finished run is not repeated, an unfinished one resumes from its last commit.
 
-    ``overrides``: overrides of a single run or a job of :func:`compose`. Raises :class:`UserError`, also for several
-    runs.
+    Args:
+        overrides: Overrides of a single run, or a job of :func:`compose`.
+
+    Raises:
+        UserError: The run fails, or the overrides describe several runs.
     """
     from knot_runner.composing.job import ComposedJob
     from knot_runner.pipelines.context import run_context

@@ -48,9 +48,12 @@ class Command:
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
-    """Return (all jobs, one command per preset with the jobs of its grid). Raises :class:`UserError`.
+    """Return (all jobs, one command per preset with the jobs of its grid).
 
-    ``first``: the first job of each grid is enough.
+    ``first``: whether to compose only the first job of each grid.
+
+    Raises:
+        UserError: The overrides are wrong.
     """
     options = read_flags(arguments)
     words = list(options.words)

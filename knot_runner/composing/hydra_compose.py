@@ -152,9 +152,12 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("-m", "--multirun", action="store_true", help="run even a single job as a sweep")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Return the options; ``words`` holds the other arguments, and ``flags`` Hydra's options as they are typed.
+        """Return the options.
 
-        Raises :class:`UserError` for an unknown option or a wrong value.
+        ``words`` holds the other arguments, and ``flags`` Hydra's options as the user typed them.
+
+        Raises:
+            UserError: An option is unknown, or has a wrong value.
         """
         options, options.words = self.parse_known_args(arguments)
         for word in options.words:

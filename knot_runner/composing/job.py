@@ -84,7 +84,7 @@ class ComposedJob:
 
     @property
     def folder(self) -> Path:
-        """``<out>/<task>/<method>/<run id>``."""
+        """Return ``<out>/<task>/<method>/<run id>``."""
         settings = self.settings
         return Path(settings.paths.output_dir) / settings.task.name / settings.method.name / self.run_id
 
@@ -189,7 +189,7 @@ class JobGrid:
         return self._choices[choice]
 
     def _base_values(self, group: str, name: str) -> Config:
-        """Return the settings in ``conf/base/GROUP/NAME.yaml``; {} where there is no such file."""
+        """Return the settings in ``conf/base/GROUP/NAME.yaml``; {} if there is no such file."""
         group = f"base/{group}"
         return self._values(group, name) if name in choices(group, self.config_dir) else {}
 

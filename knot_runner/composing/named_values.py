@@ -135,7 +135,7 @@ def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a finished run as a teacher.
 
     They are its id, the checksum of its weights, its folder and the settings of its model. Only text and checksums are
-    read; all must match the checksums in the result of the run.
+    read, and all must match the checksums in the result of the run.
 
     Args:
         word: The folder of the run, or its id below the output folder.
@@ -263,7 +263,7 @@ def _key(line: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return ``value`` in the grammar of overrides; text as it stands."""
+    """Return ``value`` in the grammar of overrides; text is unchanged."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):

@@ -79,7 +79,7 @@ def _parsed(argument: str) -> Override:
 
 
 def _check_names(override: Override, line: str) -> None:
-    """Raise :class:`UserError` unless ``override`` gives a group names; for others Hydra ends with a traceback."""
+    """Raise :class:`UserError` if ``override`` gives a group anything but names; Hydra would show a traceback."""
     value, group = override.value(), override.key_or_group
     if override.is_delete():
         if value is not None:
@@ -111,9 +111,10 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """Return the values an override lists, as they would be typed; None for a single value.
+    """Return the values that an override lists, as on the command line; None for a single value.
 
-    Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
+    Raises:
+        UserError: It lists no value, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
     line = message_text(typed_line(override))
@@ -220,7 +221,7 @@ def search_path(config_dir: str | None) -> list[str]:
 
 
 class OwnYaml(ConfigSource):
-    """A Hydra config source for a folder of YAML files; plug-ins named in a file are found beside it."""
+    """A Hydra config source for a folder of YAML files. Plug-ins that a file names are looked up in the same folder."""
 
     @staticmethod
     def scheme() -> str:
@@ -279,7 +280,7 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Return whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
+    """Return whether ``key`` (dotted, or a group with slashes) belongs to Hydra."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 

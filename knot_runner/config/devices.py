@@ -15,7 +15,7 @@ from knot_runner.config.plugins import Table
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of device: what of it matters outside torch."""
+    """A kind of device, described without torch."""
 
     #: in messages
     title: str
@@ -95,7 +95,7 @@ def is_host(name: str) -> bool:
 
 
 def device_names() -> list[str]:
-    """Return what ``hardware.device`` accepts; N is the number of a device, from 0."""
+    """Return the values that ``hardware.device`` accepts; N is the number of a device, counted from 0."""
     return ["auto", *DEVICES, *(f"{name}:N" for name in DEVICES if DEVICES[name].numbered)]
 
 

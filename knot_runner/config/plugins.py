@@ -31,16 +31,19 @@ _loading = ""
 
 
 class Table(UserDict[str, Entry]):
-    """Name -> entry; a plug-in adds an entry by ``TABLE["name"] = entry``, and can replace only its own.
+    """A table of names and entries, to which plug-ins add by ``TABLE["name"] = entry``.
+
+    A plug-in can replace only its own entries.
 
     Args:
         name: Name of the table in messages.
         entries: The entries of the package, which are not checked.
-        accept: (name of the entry in messages, entry) -> the entry to store, whose functions check what they return
+        accept: ``(name of the entry in messages, entry) -> entry`` to store, whose functions check their results
             (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
-        settings: Name -> class of its settings, where entries have some.
-        options: entry -> that class.
-        papers: The module of papers' folders that adds entries (:func:`load_papers`), imported when one is looked for.
+        settings: Name -> class of its settings, for entries with settings.
+        options: Entry -> that class.
+        papers: The module of the papers' folders that adds entries (:func:`load_papers`). It is imported when an
+            entry is looked up.
     """
 
     def __init__(
@@ -94,12 +97,12 @@ def expect(where: str, entry: Any, kind: type) -> None:
 
 
 def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
-    """Return ``function`` with its result checked.
+    """Return ``function`` with a check of its result.
 
     Args:
         where: Name of the table's entry in messages.
         function: A plug-in's function.
-        problem: (result, *arguments of the call) -> what is wrong with the result, "" if nothing is.
+        problem: ``(result, *arguments of the call) -> problem`` with the result; "" if there is none.
     """
     if not callable(function):
         raise UserError(f"{_described(function)} is not a function", where)
@@ -115,7 +118,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: Any, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return what is wrong with a ``result`` that is no instance of ``kind``, ``wanted`` in words; "" if it is one."""
+    """Return the problem of a ``result`` that is not an instance of ``kind``, in words ``wanted``; "" if it is one."""
     return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
 
 
@@ -125,7 +128,7 @@ def _described(value: Any) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Raise :class:`UserError` where the code of ``plugins`` ends this process, which would look like success."""
+    """Raise :class:`UserError` if the code of ``plugins`` ends this process, which would look like success."""
     if not plugins:
         yield
         return
@@ -147,9 +150,10 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
-    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings, ...
+    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings and others.
 
-    Raises :class:`UserError` naming the plug-in, and where it was looked for.
+    Raises:
+        UserError: A plug-in cannot be imported. The message names it and its path.
     """
     for plugin in plugins:
         with _owner(Path(plugin).stem):
@@ -158,7 +162,7 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
 @functools.cache
 def load_papers(module: str) -> None:
-    """Import ``module`` of each folder of ``knot_runner/papers`` that has it.
+    """Import ``module`` from each folder of ``knot_runner/papers`` that has it.
 
     ``settings`` adds families and kinds of task; ``report`` adds figures, tables and claims.
     """
@@ -169,7 +173,7 @@ def load_papers(module: str) -> None:
 
 @contextlib.contextmanager
 def _owner(name: str) -> Iterator[None]:
-    """Inside the block, entries of tables are those of the plug-in ``name``, or of "knot_runner"."""
+    """Inside the block, new entries of tables belong to the plug-in ``name``, or to "knot_runner"."""
     global _loading
     outer, _loading = _loading, name
     try:

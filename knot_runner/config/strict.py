@@ -1,8 +1,7 @@
-"""Strict building of settings: from plain YAML values to dataclasses, every key and type checked.
+"""Strict building of settings: from plain YAML values to dataclasses, with a check of every key and type.
 
 An unknown key, a missing key, a value of the wrong type or outside the sensible range (``epochs=-5``, ``lr=nan``)
-raises :class:`UserError` naming the key. Hydra alone lets ``+method.temprature=3`` through; building by constructor
-does not.
+raises :class:`UserError` naming the key. Hydra alone accepts ``+method.temprature=3``; a constructor does not.
 """
 
 from __future__ import annotations
@@ -219,7 +218,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
-    """Return ``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
+    """Return ``value`` as ``hint`` (bool, int, float, str). Numbers have an absolute value of at most ``most``."""
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
             value = float(value)
@@ -259,7 +258,7 @@ def shorten(value: Any) -> str:
 
 
 class _Rule(UserError):
-    """Settings of a dataclass do not fit together; :func:`build` adds where it stands."""
+    """Settings of a dataclass are not compatible; :func:`build` adds their key."""
 
 
 def require(holds: bool, key: str, text: str) -> None:
@@ -275,7 +274,7 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
-    """Return key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
+    """Return key -> all its values, from (key, value) ``pairs``, in the order of the pairs."""
     values: dict[Any, list[Any]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)

@@ -22,9 +22,9 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data_dir`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
+    """``paths.data_dir`` while one task is loaded.
 
-    ``noted``: path -> each file that was read, or looked for and absent.
+    ``checksums``: path below the folder -> sha256 (hex). ``noted``: path -> each file that was read or found missing.
     """
 
     root: Path
@@ -41,7 +41,7 @@ class DataFolder:
         return self.root / entry
 
     def short(self, path: Path) -> str:
-        """Return ``path`` relative to the folder, with forward slashes; unchanged where it lies elsewhere."""
+        """Return ``path`` relative to the folder, with forward slashes; unchanged if it lies elsewhere."""
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def check(self, path: Path) -> None:
@@ -96,7 +96,11 @@ class DataFolder:
 
 
 def open_folder(root: Path | None) -> DataFolder:
-    """Return the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
+    """Return the folder of ``task.source=local``.
+
+    Raises:
+        UserError: It is not set or does not exist.
+    """
     if root is None:
         raise UserError(
             "required by task.source=local, but not set. Use paths.data_dir=DIR or the variable KNOT_DATA",
@@ -126,7 +130,7 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def open_unpacked(path: Path) -> BinaryIO:
-    """Return the bytes of ``path``, unpacked where it is gzip by its first two bytes."""
+    """Return the bytes of ``path``, decompressed if its first two bytes identify gzip."""
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")

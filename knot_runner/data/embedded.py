@@ -26,10 +26,12 @@ VOCABULARIES = {"sentiment": (words.SENTIMENT, 5), "emotion": (words.EMOTION, 5)
 
 
 def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[str, Examples]:
-    """Train, valid and (except for a transfer set) test of data set ``name``; ``task.split`` gives their sizes.
+    """Return train, valid and (except for a transfer set) test of data set ``name``; ``task.split`` gives their sizes.
 
-    Sampling is keyed by data set, split and ``embedded.seed``, so it is the same in every process. Raises
-    :class:`UserError` for settings that do not fit the vocabulary.
+    Sampling is keyed by data set, split and ``embedded.seed``, so it is the same in every process.
+
+    Raises:
+        UserError: The settings do not fit the vocabulary.
     """
     source = data.embedded
     where = f"task.datasets.{name}.embedded"

@@ -60,7 +60,11 @@ def wrong_content(path: Path, file: DataFile) -> str:
 
 
 def place_of(root: Path, file: DataFile) -> Path:
-    """Return the path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
+    """Return the path of ``file`` below ``root``.
+
+    Raises:
+        UserError: A link leads out of ``root``.
+    """
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
         raise UserError("a link points outside paths.data_dir, where nothing is written", path)
@@ -68,10 +72,13 @@ def place_of(root: Path, file: DataFile) -> Path:
 
 
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
-    """Download ``file`` to its place below ``root`` unless it is there. Returns whether it was downloaded.
+    """Download ``file`` to its path below ``root`` unless it exists. Return whether it was downloaded.
 
-    A second process waits for the first and finds its file. A different file of that name is not touched. Raises
-    :class:`FetchError` and other :class:`UserError`, in one line.
+    A second process waits for the first and finds its file. An existing file with other content is not changed.
+
+    Raises:
+        FetchError: No address serves the file.
+        UserError: The file cannot be written, or another file has its name.
     """
     target = place_of(root, file)
     if file_state(target, file) in THERE:
@@ -97,9 +104,9 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
 
 
 def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) -> None:
-    """Create ``part`` the published file, from the first address that serves it.
+    """Download the published ``file`` to ``part``, from the first address that serves it.
 
-    Raises :class:`FetchError` with what was wrong with each. Wrong content is removed.
+    Raises :class:`FetchError` with the problem of each address. Wrong content is removed.
     """
     problems = []
     for address in addresses:

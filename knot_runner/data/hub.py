@@ -41,9 +41,10 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows.
+    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout); extend ``notes``.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The hub or the data set cannot be read.
     """
     label = f"{source.id}[{source.config}]" if source.config else source.id
     tables: dict[str, list[TextTable]] = {}
@@ -82,7 +83,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
-    """Return the ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
+    """Return the ``rows`` of one split; ``numbers`` (writer -> number) receives new writers."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
 

@@ -53,7 +53,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Return labeled train, valid and test of one data set, or None if it is left out; extend notes of ``task``."""
+    """Return labeled train, valid and test of one data set, or None if it is left out; extend the notes of ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)

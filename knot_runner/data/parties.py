@@ -24,11 +24,14 @@ SERVER, TRANSFER = "server", "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
-    """Return the parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
+    """Return the parties of ``task`` for ``shares`` and ``partition``, determined by ``seed``.
 
     The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
-    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test
-    images also form the test set of the server. Raises :class:`UserError` if a party would have too few images.
+    all training images, stratified by class. ``partition`` assigns the rest to the clients. The server's test set
+    consists of all test images.
+
+    Raises:
+        UserError: A party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
@@ -82,7 +85,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
     """Return the train part of ``images``, and a valid part of ``share`` of them unless it is None.
 
-    Others as :func:`_cut`.
+    Arguments and errors are those of :func:`_cut`.
     """
     if share is None:
         return {"train": images}
@@ -100,11 +103,16 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """Return the student, and every teacher of ``config``, on all examples of ``task``; same seed, same examples.
+    """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
 
-    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (the
-    rest have none, -1). Both select epochs on the same valid part, of images a stratified share ``config.valid`` of the
-    training images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
+    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (others
+    are
+    -1). All select epochs on the same valid part: of images a stratified share ``config.valid`` of the training images,
+    or
+    none if that is None. Only the student is tested.
+
+    Raises:
+        UserError: A share leaves too few examples.
     """
     rows: dict[str, int] = {}
     splits: dict[str, Examples | Images] = {}

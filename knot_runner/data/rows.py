@@ -46,8 +46,10 @@ class TextRow:
 class TextTable:
     """Rows of one file (or hub split), in order.
 
-    ``dropped``: rows without text, left out; ``read``: all rows of the file, also those that ``where`` filters out;
-    ``restarts``: dialogues whose id an earlier one has.
+    Attributes:
+        dropped: The number of rows without text, which are left out.
+        read: The number of all rows in the file, also of those that ``where`` filters out.
+        restarts: The number of dialogues with the id of an earlier one.
     """
 
     source: str
@@ -157,7 +159,7 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
 def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
     """Return the identity in one column or several; None if the record lacks one of them.
 
-    A slash within a value is doubled between several, so that no two identities are joined to the same text.
+    Slashes within the values of several columns are doubled, so that different identities have different texts.
     """
     values = [identity(record.get(name)) for name in listed(column)]
     if None in values:
@@ -166,7 +168,7 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 
 
 def identity(value: Any) -> str | None:
-    """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
+    """Return the value by which dialogues, speakers and filters are compared, written as :func:`raw_label` does.
 
     None for a missing one: null, NaN or a blank.
     """
@@ -188,10 +190,10 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
 
 
 def raw_label(value: Any) -> str:
-    """Return a raw label in the form used by settings: blanks around it removed, null -> "None".
+    """Return a raw label in the form used by settings: without surrounding blanks, null -> "None".
 
-    A whole number is one value however it is written, since pandas writes 5 as 5.0 in a column with missing values:
-    5.0 and "5.0" -> "5". Other texts stay whole: "v5.0", "gpt-4.0".
+    An integer has one form however it is written, because pandas writes 5 as 5.0 in a column with missing values: 5.0
+    and "5.0" -> "5". Other texts are unchanged: "v5.0", "gpt-4.0".
     """
     if isinstance(value, float) and value.is_integer():  # also 1e16, which str would not write in digits
         value = int(value)
@@ -218,8 +220,10 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
     """Return the concatenated rows of the tables, labeled by ``task.datasets.<name>``.
 
-    Contexts are built before rows are dropped. Raises :class:`UserError` naming file, line and label for a raw label
-    that is in neither ``labels`` nor ``drop``.
+    Contexts are built before rows are dropped.
+
+    Raises:
+        UserError: A raw label is in neither ``labels`` nor ``drop``. The message names file, line and label.
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}

@@ -34,15 +34,15 @@ class SharedTasks:
         self._tasks: OrderedDict[str, Any] = OrderedDict()
 
     def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-        """Return :func:`load_images`, or what it returned before."""
+        """Return :func:`load_images`, from the cache if possible."""
         return self._get(load_images, settings, data_root)
 
     def unlabeled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-        """Return :func:`load_unlabeled`, or what it returned before."""
+        """Return :func:`load_unlabeled`, from the cache if possible."""
         return self._get(load_unlabeled, settings, data_root)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
-        """Return :func:`load_task`, or what it returned before."""
+        """Return :func:`load_task`, from the cache if possible."""
         return self._get(load_task, settings, data_root)
 
     def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:

@@ -1,4 +1,4 @@
-"""Where data sets come from: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
+"""The sources of data sets: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, or a folder made from others. ``path``: below ``paths.data_dir``.
+    """One file of a data set, or a folder created from others; ``path``: below ``paths.data_dir``.
 
-    Its size in bytes and its sha256 (hex) as published; None where they are not known.
+    ``size`` (bytes) and ``sha256`` (hex) as published; None if unknown.
     """
 
     path: str
@@ -64,7 +64,7 @@ class DataSet:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all files; None where the size of one is not known."""
+        """Return the bytes of all files; None if the size of one is unknown."""
         total = 0
         for file in self.files:
             if file.size is None:

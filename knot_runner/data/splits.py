@@ -18,16 +18,18 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Return the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
+    """Return the random generator of the draw ``name``, seeded by the first 64 bits of its sha256."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
+    """Return rows (kept, taken) of ``labels`` (int [N]), with the ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
-    few rows.
+    the kept part. Without stratification if :func:`can_stratify` is false.
+
+    Raises:
+        UserError: There are too few rows. The message names ``key``.
     """
     count = len(labels)
     if can_stratify(labels, share):
@@ -55,8 +57,8 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     """Return ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
-    would take longer than a short run, and another version may sample other rows.
+    This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
+    scikit-learn would take longer than a short run, and another version may sample other rows.
     """
     taken = int(np.ceil(share * count))
     return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
@@ -125,12 +127,14 @@ def check_layout(where: str, names: set[str]) -> None:
 def complete_splits(
     name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
 ) -> dict[str, Examples]:
-    """Train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` that its files have.
+    """Return train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` in its files.
 
-    Official splits stay; ``pool`` is cut by ``split``, ``heldout`` halved, and a missing split cut from train. A
-    transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
-    (KNOT Table 1); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by. Raises
-    :class:`UserError`.
+    Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
+    from train. A transfer set given as a pool is divided like the others, so that its texts are the paper's 70% train
+    part (KNOT Table 1); its test part is unused. ``notes`` receives a line if labels are too rare to stratify by.
+
+    Raises:
+        UserError: A split would be empty.
     """
 
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
@@ -177,8 +181,11 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Return (train, test) with a ``share`` of the images in test.
 
-    Images are stratified by label; if writers are known, they are sampled from each writer, so that every writer of two
-    images or more has some in both. Raises :class:`UserError`.
+    Images are stratified by label. If writers are known, images are sampled from each writer, so that every writer with
+    at least two images has some in both.
+
+    Raises:
+        UserError: There are too few images.
     """
     if images.users is None:
         kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
@@ -191,7 +198,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
+    """Return bool [N]: a random ``share`` of each user's rows, at least one and never all; none of a single row."""
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)

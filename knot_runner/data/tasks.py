@@ -18,11 +18,11 @@ TEXT_SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabeled).
+    """N texts, their second sentences for tasks on pairs, and N labels (int64; -1: unlabeled).
 
-    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, None where it has none. Not part of
-    the digest: it decides who has a text, not what is learned from it. ``users`` int64 [N]: the number of one kind's
-    client (-1: nobody), as of :class:`Images`, or None where no text has one.
+    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, or None. It is not part of the
+    digest, because it determines who has a text, not what is learned from it. ``users`` int64 [N]: the numbers of the
+    clients of one kind (-1: nobody), as in :class:`Images`, or None if no text has one.
     """
 
     texts: list[str]
@@ -38,7 +38,7 @@ class Examples:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of all texts, pairs and labels, in order."""
+        """Return the sha256 (hex) of all texts, pairs and labels, in order."""
         state = hashlib.sha256(b"pairs" if self.pairs is not None else b"single")
         for text in [*self.texts, *(self.pairs or [])]:
             content = text.encode()
@@ -63,7 +63,10 @@ def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One party's texts or images. ``splits`` has train, valid and test; a transfer set has no test and no labels."""
+    """One party's texts or images.
+
+    ``splits`` has train, valid and test. A transfer set has no test part and no labels.
+    """
 
     name: str
     role: Role
@@ -101,7 +104,7 @@ class PartyTask:
 
     @property
     def source_digest(self) -> str:
-        """sha256 (hex) of what was read: the same for all seeds."""
+        """Return the sha256 (hex) of the data that was read, which is the same for all seeds."""
         return self.read or self.digest
 
     @cached_property
@@ -117,9 +120,8 @@ class PartyTask:
 class Images:
     """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
 
-    ``users`` and ``files``: for each image the number of its writer (-1: nobody) and of its file, or None where the
-    source has none;
-    the task's ``user_names`` and ``file_names`` give these numbers their names (shared by train and test).
+    ``users`` and ``files``: for each image the number of its writer (-1: nobody) and of its file, or None if the source
+    has none. The task's ``user_names`` and ``file_names`` name these numbers (for train and test).
     """
 
     pixels: np.ndarray
@@ -132,7 +134,7 @@ class Images:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of pixels, labels, writers and files, in order."""
+        """Return the sha256 (hex) of pixels, labels, writers and files, in order."""
         state = hashlib.sha256(f"{self.pixels.dtype} {self.pixels.shape}".encode())
         for array in (self.pixels, self.labels, self.users, self.files):
             state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
@@ -149,7 +151,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """The images that a reader found, before any are held out; ``test``: None where the source has no test set."""
+    """The images from a reader, before any are held out; ``test``: None if the source has no test set."""
 
     train: Images
     test: Images | None
@@ -198,7 +200,7 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Each client's rows of train and test (ascending int64 rows; a row may be at several clients)."""
+    """Each client's rows of train and test (ascending, int64). Several clients may have the same row."""
 
     names: list[str]
     train: list[np.ndarray]

@@ -1,7 +1,7 @@
 """Vocabulary of the generated texts.
 
-A domain has its own words, so that a model of one domain knows words unknown to the others; the words in ``COMMON_``
-mean the same in every domain.
+Each domain has its own words, which a model of another domain does not know. The words in ``COMMON_`` have the same
+meaning in every domain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _words(text: str) -> Words:
 
 
 def _field(text: str) -> Any:
-    """Return words separated by commas; with bars, one tuple of words for each label (or pair of acts)."""
+    """Return words separated by commas. With bars, return one tuple of words for each label (or pair of acts)."""
     parts = [_words(part) for part in text.split("|")]
     return tuple(parts) if "|" in text else parts[0]
 
@@ -25,7 +25,7 @@ def _field(text: str) -> Any:
 def _table(text: str) -> dict[str, Any]:
     """Return domain -> its fields, which slashes separate; an indented line continues the previous one.
 
-    The last field has words for each label; a domain that has none gets those of all others, label by label.
+    The last field has words for each label. A domain without them gets the words of all other domains, label by label.
     """
     domains = {}
     for line in text.replace("\n    ", " ").strip().splitlines():

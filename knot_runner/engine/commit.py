@@ -36,9 +36,9 @@ RECORD = STATE_FILES[0]
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: the step it was made after (-1: none yet), tensors, and plain values.
+    """A commit: its step (-1: there is none), tensors, and plain values.
 
-    ``problem``: one line if the last commit was damaged and moved away; else "".
+    ``problem``: one line if the last commit was damaged and moved away; otherwise "".
     """
 
     step: int
@@ -48,9 +48,9 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use under that folder's lock.
+    """The committed state of one run or stage in ``folder``. Use it only while holding that folder's lock.
 
-    ``share``: commits share what does not change, in parts (:class:`StateParts`).
+    ``share``: commits store unchanged tensors once, in parts (:class:`StateParts`).
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
@@ -62,9 +62,13 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Return the last commit, verified; ``step=-1`` when there is none, or a damaged one.
+        """Return the last commit after verifying it; ``step=-1`` if there is none, or if it is damaged.
 
-        The log is truncated to it. Raises OSError and, if damaged files cannot be moved, :class:`UserError`.
+        The log is truncated to it.
+
+        Raises:
+            OSError: A file cannot be read.
+            UserError: Damaged files cannot be moved.
         """
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
@@ -85,10 +89,10 @@ class Checkpoint:
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
-        """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON.
+        """Commit the state after ``step``, and the ``rows`` logged since the last commit.
 
-        Returns those of ``tensors`` that have just moved into a file shared between commits: the same values,
-        memory-mapped, to be used instead.
+        ``values`` and ``rows`` are plain JSON. Returns the entries of ``tensors`` that were moved to a file shared
+        between commits, as memory-mapped tensors with the same values. The caller should use these instead.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -120,7 +124,7 @@ class Checkpoint:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def clear(self) -> None:
-        """Delete the states (the work is finished and its result stored elsewhere); the log stays."""
+        """Delete the states. The work is finished, and its result is stored elsewhere; the log stays."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
@@ -152,7 +156,7 @@ class Checkpoint:
             raise DoesNotMatch(f"{self.folder / name}: no longer exists") from None
 
     def _cut_log(self, committed: bytes) -> None:
-        """Truncate the log to its beginning ``committed``; it is never made longer."""
+        """Truncate the log to its beginning ``committed``; it never becomes longer."""
         path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):

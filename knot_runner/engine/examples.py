@@ -27,7 +27,7 @@ BORDER = 4
 
 
 class ClientExamples(Protocol):
-    """ClientExamples of one client (or one part of a data set), in a fixed order; ``labels`` [n], on the device."""
+    """Examples of one client, or of one part of a data set, in a fixed order; ``labels`` [n], on the device."""
 
     labels: Tensor
 
@@ -51,7 +51,7 @@ class ClientData(Protocol):
         """Return the same on ``device``."""
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
-        """Return the examples at ``rows`` [n]; floating inputs in ``dtype``."""
+        """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors of the data."""
@@ -65,8 +65,8 @@ class ClientData(Protocol):
 class ImageData:
     """The images of all clients.
 
-    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalized by (value - mean) / std, ``mean`` and ``std``
-    [C]. ``labels`` [N] int64.
+    ``pixels`` [N, C, H, W]: uint8 (units of 1/255) or floating point. They are normalized by (value - mean) / std, with
+    ``mean`` and ``std`` [C]. ``labels`` [N] int64.
     """
 
     pixels: Tensor
@@ -75,53 +75,53 @@ class ImageData:
     std: Tensor
 
     def to(self, device: torch.device) -> ImageData:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.to`."""
         return ImageData(*(on_device(tensor, device) for tensor in self.tensors()))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.select`."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
     def tensors(self) -> list[Tensor]:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.tensors`."""
         return [self.pixels, self.labels, self.mean, self.std]
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> ImageData:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.of`."""
         return cls(*tensors)
 
 
 @dataclass(frozen=True)
 class TextData:
-    """The texts of all clients as token ids; ``labels`` [N] int64, on the device that trains.
+    """The texts of all clients as token ids; ``labels`` [N] int64, on the training device.
 
-    Batches are padded on the CPU, where the ids stay, and moved.
+    The ids stay on the CPU. Batches are padded there, and then moved to the device.
     """
 
     texts: Encoded
     labels: Tensor
 
     def to(self, device: torch.device) -> TextData:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.to`."""
         return TextData(self.texts, self.labels.to(device))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> TextExamples:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.select`."""
         return TextExamples(self, rows.cpu())
 
     def tensors(self) -> list[Tensor]:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.tensors`."""
         return [self.texts.ids, self.texts.offsets, self.texts.second, self.labels]
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> TextData:
-        """See :class:`ClientData`."""
+        """Implement :meth:`ClientData.of`."""
         return cls(Encoded(*tensors[:3]), tensors[3])
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return stored texts or images; the kind is recognized by the names of their tensors."""
+    """Return stored texts or images. The names of the tensors determine which."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
@@ -140,7 +140,7 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts``, of one kind, one after another; labels are copied."""
+    """Return the examples of all ``parts``, which have the same kind, concatenated. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
         pixels = (
@@ -161,7 +161,7 @@ def joined_data(parts: Sequence[ClientData]) -> ClientData:
 
 
 class ImageExamples:
-    """Images of a client; see :class:`ClientExamples`. Normalized once for all epochs."""
+    """Images of a client, normalized once for all epochs; see :class:`ClientExamples`."""
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
         self.data, self.rows, self.dtype, self.labels = data, rows, dtype, data.labels[rows]
@@ -175,7 +175,7 @@ class ImageExamples:
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """See :class:`ClientExamples`."""
+        """Implement :meth:`ClientExamples.epoch`."""
         order, shifts, flips = sample_epoch(len(self), size, draws, drop_last, augment)
         if not len(order):
             return
@@ -185,13 +185,13 @@ class ImageExamples:
             yield positions, {"x": x}
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """See :class:`ClientExamples`; in their own order."""
+        """Implement :meth:`ClientExamples.in_turn`, in the stored order."""
         for positions in torch.arange(len(self)).split(size):
             yield positions, {"x": normalized(self.data, self.rows[positions], self.dtype)}
 
 
 class TextExamples:
-    """Texts of a client; see :class:`ClientExamples`. Batches are of texts of similar length."""
+    """Texts of a client; see :class:`ClientExamples`. Each batch holds texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
@@ -201,7 +201,7 @@ class TextExamples:
         return len(self.rows)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """See :class:`ClientExamples`. ``drop_last`` leaves out the batches smaller than ``size``."""
+        """Implement :meth:`ClientExamples.epoch`. ``drop_last`` leaves out batches smaller than ``size``."""
         if augment != "none":
             raise ValueError(f"augment={augment} requires images")
         for positions in batches(self.lengths, size, draws):
@@ -209,7 +209,7 @@ class TextExamples:
                 yield positions, self._inputs(positions)
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """See :class:`ClientExamples`; longest first."""
+        """Implement :meth:`ClientExamples.in_turn`, longest texts first."""
         for positions in batches(self.lengths, size, None):
             yield positions, self._inputs(positions)
 

@@ -36,11 +36,11 @@ _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 class Executor:
-    """Executes requests on one machine. A context manager, since it may hold worker processes.
+    """Executes requests on one machine. It is a context manager, because it may hold worker processes.
 
-    Independent trainings run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each; the numbers
-    are the same for any number of workers, because every request has its own random generators. Requests that another
-    process is computing (a second sweep, another job of this one) come last and are waited for.
+    Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
+    not depend on the number of workers, because every request has its own random generators. Requests that another
+    process is computing (another sweep, or another job of this one) come last, and the executor waits for them.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Executor:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        """Kill the worker processes: what they run is not needed, and commits are whole at any moment."""
+        """Kill the worker processes. Their work is not needed, and commits are complete at any time."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -95,10 +95,10 @@ class Executor:
             raise
 
     def _run(self, pool: TaskPool, requests: list[StageRequest]) -> list[StageRequest]:
-        """Run ``requests`` in worker processes; return those that another process is computing, after a while.
+        """Run ``requests`` in worker processes; return the requests that another process is computing, after a pause.
 
-        Raises the error of the first request that fails, :class:`WorkerDied`, and OSError where the system has no room
-        for a process.
+        Raises the error of the first request that fails, :class:`WorkerDied`, or OSError if the system cannot start a
+        process.
         """
         pool.grow(min(worker_count(self._hardware), len(requests)))
         busy = []

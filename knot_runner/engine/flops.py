@@ -34,10 +34,10 @@ class ExampleFlops:
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """Return the FLOPs of one example (a text of ``length`` tokens).
 
-    Matrix products, convolutions and attention, two operations for each multiply-add, by the formulas of
-    ``torch.utils.flop_counter``; all else (norms, activations) is left out.
+    They cover matrix products, convolutions and attention, with two operations for each multiply-add, by the formulas
+    of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
 
-    None for a custom model without such operations, or whose operations cannot be counted.
+    None for a custom model without such operations, or with operations that cannot be counted.
     """
     counted = _Counted()
     try:

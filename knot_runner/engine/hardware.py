@@ -1,4 +1,4 @@
-"""The configured device, or a refusal; and the switches that make the same command give the same numbers."""
+"""The configured device, and the switches that make results reproducible."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _name = ""
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device that ``hardware.device=name`` stands for.
+    """Return the device that ``hardware.device=name`` selects.
 
-    Raises :class:`UserError` where there is no such device.
+    Raises:
+        UserError: There is no such device.
     """
     device = torch.device(first_device() if name == "auto" else name)
     entry = DEVICES[device.type]
@@ -33,10 +34,10 @@ def choose_device(name: str) -> torch.device:
 def prepare_device(hardware: HardwareSettings) -> torch.device:
     """Set threads and deterministic kernels in this process and return the device.
 
-    Threads come from the config, because results change with their number (summation order).
+    Threads are a setting, because results depend on their number (summation order).
 
     Raises:
-        UserError: There is no such device, or it does not have ``hardware.precision``.
+        UserError: There is no such device, or it does not support ``hardware.precision``.
     """
     global _name
     device = choose_device(hardware.device)
@@ -55,7 +56,7 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``, or if it has no float64 and they are of it, on the CPU."""
+    """Return ``values`` on ``device``, or float64 values on the CPU if the device has no float64."""
     return values.to(float64_device(device) if values.dtype == torch.float64 else device)
 
 
@@ -71,9 +72,9 @@ def zero_sum(device: torch.device, *shape: int) -> Tensor:
 
 
 def machine() -> str:
-    """Return what of this machine and process decides a run's bits, beyond its settings.
+    """Return a description of everything on this machine that determines a run's bits, in addition to its settings.
 
-    CPU instructions, threads, torch and GPU.
+    These are CPU instructions, threads, torch and GPU.
     """
     threads = counted(torch.get_num_threads(), "thread")
     parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]

@@ -59,7 +59,7 @@ BUSY = "another process is working on it"
 
 @dataclass(frozen=True)
 class Place:
-    """Where requests are executed: store, device, and the folder of relative model paths."""
+    """The environment of requests: store, device, and the folder of relative model paths."""
 
     store: Store
     device: torch.device
@@ -140,7 +140,7 @@ def stored_model(place: Place, network: Network, weights: Ref) -> nn.Module:
 def initial_model(place: Place, network: Network, start: Ref | None, seed: int) -> nn.Module:
     """Return a model before its training.
 
-    With the weights ``start``, else with pretrained ones, where its network has them, and random ones drawn by
+    Its weights are ``start``; without it, the network's pretrained weights, if any; otherwise random ones, drawn from
     ``seed``.
     """
     torch.manual_seed(seed)
@@ -157,7 +157,8 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
     """Return the logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
 
-    Raises :class:`DivergedError` that begins with ``title`` where they are not finite.
+    Raises:
+        DivergedError: They are not finite. The message begins with ``title``.
     """
     logits = forward_all(model, examples, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
@@ -191,9 +192,10 @@ def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey,
 
 
 def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Artifact:
-    """Compute one request under its lock, unless it is finished by now.
+    """Compute one request under its lock, unless it is already finished.
 
-    Raises :class:`BusyError` at once when another process (or thread) is computing it.
+    Raises:
+        BusyError: Another process (or thread) is computing it.
     """
     key, name = key_of(request), request_title(request)
 
@@ -216,7 +218,7 @@ def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Art
 
 
 def run_each(requests: Iterable[StageRequest], place: Place, watch: ProgressCallback) -> None:
-    """Call :func:`run_one` for every request in order; those that another process is computing come last."""
+    """Call :func:`run_one` for every request in order. Requests that another process is computing come last."""
     waiting, busy = deque(requests), 0
     while waiting:
         request = waiting.popleft()

@@ -1,9 +1,9 @@
-"""Training objectives: the loss of each sample as a function of its logits, for texts and images and in every engine.
+"""Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
-An objective is a function ``make(settings, inputs)`` that is called for the examples one request trains on. It returns
-tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows; only
-rows differ between clients. A request names it: ``Objective(make, settings)``. Worker processes find ``make`` by its
-module and name, so it stands at the top of a module of the package or of a plug-in.
+An objective is a function ``make(settings, inputs)``, which is called for the examples of one request. It returns
+tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows. Only
+the rows differ between clients. A request holds it as ``Objective(make, settings)``. Worker processes find ``make`` by
+its module and name, so it must be defined at the top level of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ SampleLoss = Callable[..., Tensor]
 class ObjectiveInputs:
     """Inputs for building an objective.
 
-    ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as the logits of a teacher), and
-    ``start_logits()`` [n, C], those of the weights that training starts from. ``head``: the last layer as it stands at
-    a step, features [B, H] -> logits [B, C], for objectives that read it. ``features(name)`` [n, H]: what the last
-    layer reads under the request's model of that name, or under ``start``. What the loss needs of a client's own
-    tensors is among the rows that ``make`` returns.
+    Attributes:
+        labels: [n] (-1: unlabeled).
+        tensors: The request's tensors [n, ...], such as the logits of a teacher.
+        start_logits: Returns the logits [n, C] under the weights that training starts from.
+        head: The current last layer, features [B, H] -> logits [B, C], for objectives that read it.
+        features: ``features(name)`` returns the inputs [n, H] of the last layer under the request's model ``name``,
+            or under ``start``. A client's own tensors belong in the rows that ``make`` returns.
     """
 
     labels: Tensor
@@ -46,9 +48,9 @@ class ObjectiveInputs:
 class CrossEntropy:
     """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    T_i is ``temperature``, or lies between it and ``hard_temperature`` by the sample's hardness at the start, see
-    :func:`sample_temperatures`; scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when ``per_sample_rate`` (the
-    control of a per-sample temperature; a constant one is controlled by the rate).
+    T_i is ``temperature``. With ``hard_temperature``, it lies between both, by the sample's hardness at the start (see
+    :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate`` (the control of a per-sample temperature) T_i
+    is 1 in the softmax and scale_i is 1 / T_i. A constant temperature is controlled by the learning rate instead.
     """
 
     temperature: float = 1.0
@@ -80,7 +82,7 @@ class Objective:
 
     ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``: its gradient also flows into the
     last layer directly, which only autograd engines support. ``reads_features``: its loss is a function of (logits,
-    rows, features [B, H], what the last layer reads).
+    rows, features [B, H]), where the features are the input of the last layer.
     """
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
@@ -121,15 +123,15 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of a cross-entropy, whose gradient engines have in closed form; else None."""
+    """Return the options of a cross-entropy, for which engines have the gradient in closed form; otherwise None."""
     return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its starting weights.
+    """Return (T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its initial weights.
 
-    Hardness is 1 - p_i(truth), so T_i runs from ``temperature`` (surely right) to ``hard_temperature`` (surely wrong):
-    the paper's discussion of per-sample temperatures, which leaves the measure open (ours).
+    Hardness is 1 - p_i(truth), so T_i increases from ``temperature`` (certainly correct) to ``hard_temperature``
+    (certainly wrong). The paper discusses per-sample temperatures without defining hardness; this definition is ours.
     """
     hardness = 1 - torch.softmax(logits, 1).gather(1, labels[:, None])[:, 0]
     values = options.temperature + (options.hard_temperature - options.temperature) * hardness

@@ -77,9 +77,10 @@ class Predict:
 
 
 class OwnRequest(ABC):
-    """A request of a method's own kind.
+    """A custom request of a method.
 
-    A frozen dataclass with ``stage`` and ``party`` among its fields, all of them plain data, which carries itself out.
+    A frozen dataclass of plain data, with ``stage`` and ``party`` among its fields, and a method ``run`` that executes
+    it.
     """
 
     stage: str

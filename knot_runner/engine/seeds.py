@@ -1,4 +1,4 @@
-"""Random seeds keyed by names, without state: a resumed run samples what an uninterrupted one samples."""
+"""Random seeds keyed by names, without state: a resumed run draws the same numbers as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's global CPU generator with (seed, *names), and that of ``device``; restore the former afterwards.
+    """Seed torch's global CPU generator with (seed, *names), and that of ``device``, inside the block.
 
-    Modules initialize their weights from no other generator. Models for another device are built on the CPU and moved.
+    The previous states are restored afterwards. Modules use no other generator to initialize their weights. Models for
+    another device are built on the CPU and moved.
     """
     before, key = torch.default_generator.get_state(), keyed(seed, *names)
     torch.default_generator.manual_seed(key)

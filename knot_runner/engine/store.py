@@ -1,9 +1,9 @@
-"""Artifacts: finished stages, keyed by all their inputs, shared by all runs that need them.
+"""Artifacts: results of finished stages, keyed by all their inputs and shared by all runs that need them.
 
-``<out>/artifacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``, which
-is written last and holds digests of itself and the other files: a folder without it is unfinished work. One that does
-not match counts as missing, and is moved away when the stage is computed again. A lock per artifact lets two sweeps of
-one folder wait for each other instead of doing the same work twice.
+``<out>/artifacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``. The
+latter is written last and holds digests of itself and the other files; a folder without it is unfinished work. An
+artifact that does not match its digest counts as missing, and is moved away when the stage is computed again. A lock
+for each artifact lets two sweeps of one folder wait for each other instead of doing the same work twice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ class Artifact:
         return load_bytes(self.read(TENSORS))
 
     def read(self, name: str) -> bytes:
-        """Return one of its files. Raises :class:`UserError` when it does not match its digest."""
+        """Return the content of one of its files.
+
+        Raises:
+            UserError: It does not match its digest.
+        """
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
@@ -79,7 +83,7 @@ class Store:
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """Return the artifact, if it is finished and its files are as they were written."""
+        """Return the artifact if it is finished and its files match their digests; otherwise None."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
@@ -87,7 +91,7 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return the artifact; it must be finished (the stages are executed in order)."""
+        """Return the artifact, which must be finished (stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the stage result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -113,10 +117,12 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Lock this artifact; a second process waits, and then finds it finished.
+        """Lock this artifact. A second process waits, and then finds it finished.
 
-        Without ``wait`` it gets a :class:`knot_runner.util.files.BusyError`. A damaged artifact is moved
-        away, with a line on stderr.
+        A damaged artifact is moved away, with a line on stderr.
+
+        Raises:
+            BusyError: Another process holds the lock, and ``wait`` is false.
         """
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))
@@ -144,7 +150,7 @@ def _damage(folder: Path, info: Facts) -> str:
 
 
 def _matches(path: Path, wanted: str) -> bool:
-    """Return whether a file has the digest ``wanted``; it is read once per process, and again only after a change."""
+    """Return whether a file has the digest ``wanted``. A file is read once per process, and again after a change."""
     try:
         stat = path.stat()
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -1,12 +1,12 @@
-"""Tensors in files: one as a safetensors file, and parts that commits share.
+"""Tensors in files: in one safetensors file, or in parts that commits share.
 
-A file is written directly from the tensors' memory: the library's ``save`` copies all of them twice.
+A file is written directly from the tensors' memory. The library's ``save`` would copy all tensors twice.
 
-A federated state may hold a tensor for every client (a control variate, a head), of which a round changes those of its
-participants. A tensor that is the same object, unchanged in place, as in the commit before is settled. Settled tensors
-go into a part as soon as they are :data:`PART_BYTES` together, so that a tensor is written at most twice, and small
-states have no parts. A part is dropped when less than half of its bytes are in use; its remaining tensors settle again.
-From then on a settled tensor is the part's own memory-mapped content: memory does not grow with the clients.
+A federated state may hold a tensor for every client (a control variate, a head), and a round changes only those of its
+participants. A tensor is settled if it is the same object, unchanged in place, as in the previous commit. Settled
+tensors move into a part once they have :data:`PART_BYTES` together. A tensor is therefore written at most twice, and
+small states have no parts. A part is dropped when less than half of its bytes are in use, and its remaining tensors
+settle again. A settled tensor is then memory-mapped from its part, so that memory does not grow with the clients.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
+    """Return the parts of the file of ``tensors``, in order, with the same bytes as ``safetensors.torch.save``.
 
-    Large parts share the memory of tensors that lie contiguous on the CPU: write them before those change. Raises
-    TypeError for a type that the table above lacks.
+    Large parts share the memory of tensors that are contiguous on the CPU. Write them before these tensors change.
+
+    Raises:
+        TypeError: The table above lacks the type of a tensor.
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
@@ -69,10 +71,13 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of the file ``path`` as arrays on its mapped pages (:func:`map_file`).
+    """Return the tensors of the file ``path`` as arrays on memory-mapped pages (:func:`map_file`).
 
-    What is written to them stays in this process. For files that have been compared with their digest. Raises
-    SafetensorError, OSError.
+    Changes to them stay in this process. The file must have been verified before.
+
+    Raises:
+        SafetensorError: The file is damaged.
+        OSError: The file cannot be read.
     """
     with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
         pass
@@ -150,7 +155,7 @@ class StateParts:
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
         """Return the tensors that the next commit has to write, and those just moved into a part, by name.
 
-        The latter are memory-mapped. Writes at most one part, which no commit names yet.
+        The latter are memory-mapped. At most one part is written; no commit refers to it yet.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}

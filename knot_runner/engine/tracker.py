@@ -1,6 +1,6 @@
-"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or one of a plug-in (``TRACKERS["name"] = begin``).
+"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or a plug-in's (``TRACKERS["name"] = begin``).
 
-The local records are authoritative, so a failing tracker is reported once and dropped.
+The local records are authoritative. A failing tracker is therefore reported once and switched off.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ STEPS = ("round", "iteration", "epoch")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Facts of a run, passed to a tracker when it begins.
+    """Facts about a run, which a tracker receives when it begins.
 
-    ``config``: the whole composed config, plain values with string keys; it holds no API key or password from the
-    environment, which composing refuses. ``family``: the kind of run (federated, distillation, distance, ...).
+    ``config``: the whole composed config, plain values with string keys. It holds no API key or password from the
+    environment, because composition refuses them. ``family``: the kind of run (federated, distillation, distance, ...).
     """
 
     spec: TrackerSettings
@@ -48,7 +48,7 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name; the run id is the unique one."""
+        """Return a readable name. Only the run id is unique."""
         return f"{self.method}-seed{self.seed}"
 
     @property
@@ -66,9 +66,9 @@ class Mirror(Protocol):
     """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """Mirror one ``row`` of numbers, its keys joined by ``/``.
+        """Mirror one ``row`` of numbers, with nested keys joined by ``/``.
 
-        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch); keys without such a
+        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch). Keys without such a
         counter are left out.
         """
 
@@ -91,7 +91,7 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 def counting_keys(row: LogRow) -> Counters:
     """Return key of a flat ``row`` -> the key that counts it.
 
-    The first of :data:`STEPS` beside it, else one of the row.
+    It is the first of :data:`STEPS` with the same prefix, otherwise one of the row.
     """
     keys = {}
     for key in row:
@@ -104,7 +104,7 @@ def counting_keys(row: LogRow) -> Counters:
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """Yield (key, value, step) of every finite number in a flat ``row``, except the steps themselves.
+    """Yield (key, value, step) of every finite number in a flat ``row``, except for the steps themselves.
 
     ``otherwise``: the step of keys without a counter.
     """
@@ -127,10 +127,12 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror] | str] = Table(
 
 
 class Tracker:
-    """``none``: does nothing.
+    """The tracker of a run; ``none`` does nothing.
 
-    Another: one mirror per run id, begun with the first logged number, closed on every exit path. Raises
-    :class:`UserError` for an unknown tracker, or one whose package is not installed.
+    Otherwise it has one mirror per run id, which begins with the first logged number and is closed on every exit path.
+
+    Raises:
+        UserError: The tracker is unknown, or its package is not installed.
     """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:

@@ -48,7 +48,10 @@ def begin_wandb(run: TrackedRun) -> WandbMirror:
 
 
 class WandbMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Each key is plotted over its counter."""
+    """Mirror to Weights & Biases, which plots each key over its counter.
+
+    See :class:`~knot_runner.engine.tracker.Mirror`.
+    """
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -72,7 +75,7 @@ class WandbMirror:
 
 
 class TensorBoardMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+    """Mirror to TensorBoard, numbers only; see :class:`~knot_runner.engine.tracker.Mirror`."""
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -125,7 +128,7 @@ def begin_mlflow(run: TrackedRun) -> MlflowMirror:
 
 
 class MlflowMirror:
-    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+    """Mirror to MLflow, numbers only; see :class:`~knot_runner.engine.tracker.Mirror`."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id, self._rows = client, run_id, 0

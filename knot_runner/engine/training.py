@@ -34,10 +34,10 @@ def take_steps(
     batches: Iterable[Batch], step: Callable[[Batch], tuple[Tensor, int]], device: torch.device,
     ends: Callable[[int], bool | None] | None = None,
 ) -> tuple[float, int]:  # fmt: skip
-    """Take ``step`` on each of ``batches``, the loop of every training; return the mean loss and the steps taken.
+    """Take ``step`` on each of ``batches``; return the mean loss and the number of steps. All training uses this loop.
 
-    ``step(batch)`` -> (its loss [] on ``device``, its weight in the mean). ``ends(steps so far)``, called after each
-    one, returns whether training ends there.
+    ``step(batch)`` returns its loss [] on ``device`` and its weight in the mean. ``ends(steps so far)`` is called after
+    each step and returns whether training ends.
     """
     total, weights, steps = zero_sum(device), 0, 0
     for batch in batches:
@@ -60,8 +60,8 @@ def train_batch(
 ) -> Tensor:
     """Take one optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; return the mean.
 
-    The mean is without the penalty, on the device. ``rows``: of all examples that the batch's positions count.
-    ``before_step``: changes the gradients, or reads them, before the optimizer does.
+    The returned mean excludes the penalty, and is on the device. ``rows``: of all examples, which the batch's positions
+    index. ``before_step``: is called before the optimizer's step, and may read or change the gradients.
     """
     positions, inputs = batch
     logits = model(**inputs)
@@ -80,7 +80,7 @@ def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRow
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the gradient of ``value`` by each of ``parameters``; zeros for frozen and for unused ones."""
+    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen and unused ones."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
@@ -96,7 +96,7 @@ def forward_all(
 ) -> Tensor:
     """Return the output of ``call`` (by default the model) for every example, [n, ...], in order, in evaluation mode.
 
-    ``size``: examples a batch; ``report``: receives the number of finished batches.
+    ``size``: batch size; ``report``: receives the number of finished batches.
     """
     model.eval()
     places, batches = [], []
@@ -118,13 +118,15 @@ def train_epoch(
     report: Callable[[int, int, str], None],
     *names: str,
 ) -> float:
-    """Train epoch ``number``, from 1.
+    """Train epoch ``number``, counted from 1, and return its mean loss.
 
-    One pass over ``examples``, whose order and dropout are keyed by (seed, *names, number); returns its mean loss.
+    An epoch is one pass over ``examples``, whose order and dropout are keyed by (seed, *names, number).
 
-    ``begin()``, called when ``module`` is in training mode, returns the step: a batch -> (its loss [], its weight in
-    the mean). ``report(finished steps, all steps, text)`` of the whole training. Raises :class:`DivergedError` for a
-    loss that is not finite.
+    ``begin()`` is called when ``module`` is in training mode. It returns the step, a function from a batch to its loss
+    [] and its weight in the mean. ``report(finished steps, all steps, text)``: progress of the whole training.
+
+    Raises:
+        DivergedError: The loss is not finite.
     """
     size = request.training.batch_size
     torch.manual_seed(keyed(request.seed, "dropout", *names, number))
@@ -144,11 +146,11 @@ def train_epoch(
 
 @dataclass(frozen=True)
 class Trainee:
-    """A training: all state that an epoch changes is in ``module`` and ``optimizer``.
+    """A training whose epochs change ``module`` and ``optimizer`` only.
 
-    ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better, None without
-    held-out examples; ``weights()``: a copy of the weights of ``module`` to be kept. The first two raise
-    :class:`~knot_runner.util.errors.DivergedError` where training diverged.
+    ``epoch(number)`` trains one epoch, counted from 1, and returns its mean loss. ``score(number)``: larger is better;
+    None without held-out examples. ``weights()``: a copy of the weights of ``module`` to be kept. The first two raise
+    :class:`~knot_runner.util.errors.DivergedError` if training diverged.
     """
 
     module: nn.Module
@@ -181,12 +183,12 @@ def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: i
 def train_epochs(
     trainee: Trainee, work: Path, settings: StageSettings, select: Literal["score", "loss"]
 ) -> TensorsAndFacts:
-    """Train in folder ``work``, resuming after the last finished epoch. Returns the weights kept, and facts.
+    """Train in folder ``work``, resuming after the last finished epoch. Return the selected weights, and facts.
 
-    The commits stay until the result is in the store, so that a kill in between costs nothing.
+    The commits stay until the result is in the store, so that a kill in between loses nothing.
 
-    The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
-    too, as in KNOT's public code. With ``settings.select="last"`` it is the last.
+    The selected epoch is the best on the validation examples. With ``select="loss"`` the untrained start (epoch 0) is a
+    candidate, too, as in KNOT's public code. With ``settings.select="last"`` the last epoch is selected.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()

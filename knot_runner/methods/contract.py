@@ -1,8 +1,8 @@
-"""What a method is: functions between rounds of requests, over a federation; and the table of all methods.
+"""The interface of methods (functions that are called between rounds of requests), and the table of all methods.
 
-**A message is everything that one client sends in a round**: named tensors. What happens between client and server
-(clipping and noise, late arrival, counting bytes, aggregation) acts on messages, in the same way for every method, in
-:mod:`knot_runner.methods.around`; :mod:`knot_runner.methods.federated.averaging` has the round that carries them.
+**A message is everything that one client sends in a round**: named tensors. Clipping, noise, late arrival, byte counts
+and aggregation act on messages, in the same way for every method, in :mod:`knot_runner.methods.around`. The round
+itself is in :mod:`knot_runner.methods.federated.averaging`.
 """
 
 from __future__ import annotations
@@ -34,23 +34,26 @@ ClientMessage = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """Work after the fold of a round: inferences, and trainings on what they answer."""
+    """Work after the fold of a round: requests for inference, and for training on their outputs."""
 
     inferences: list[Inference] = field(default_factory=list)
     distillation: list[LocalTraining] = field(default_factory=list)
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
-    """Return a log row without the scores of models that were trained without held-out examples, which are None."""
+    """Return a log row without scores that are None, as those of models trained without held-out examples are."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ClientWork:
-    """What one client has trained: its ``requests`` and the engine's results, in order.
+    """The work of one client in a round.
 
-    The first is of the model that the client received; others (Ditto's) are of models that it keeps. ``round``: in
-    which its message arrives.
+    Attributes:
+        round: The round in which its message arrives.
+        requests: The client's requests. The first one trains the model that the client received; further ones train
+            models that it keeps (Ditto).
+        trained: The engine's result of each request.
     """
 
     round: int
@@ -74,7 +77,7 @@ class ClientWork:
 
     @property
     def begun(self) -> int:
-        """Return the round whose model it received, an earlier one where it is late."""
+        """Return the round of the model that the client received. It is an earlier one if the client is late."""
         return int(self.requests[0].round)
 
     @property
@@ -87,8 +90,13 @@ class ClientWork:
 class Sent:
     """A client's message on its way to the server.
 
-    ``facts``: what is noted of it, such as its norm; ``model``: of a second message, the model that answered where the
-    server has it; ``packed``: bytes, where the parts are sent in fewer than their own.
+    Attributes:
+        client: The client's number.
+        examples: The number of its training examples.
+        parts: The tensors of the message, by name.
+        facts: Logged facts about the message, such as its norm.
+        model: In a second message, the model that computed the outputs, if the server has it.
+        packed: The bytes on the wire if the message is compressed; None: the bytes of its parts.
     """
 
     client: int
@@ -111,15 +119,15 @@ def size(parts: ClientMessage) -> int:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Messages on their way into one mean.
+    """Messages that are reduced to one mean.
 
     Attributes:
         round: Round in which they arrive.
         phase: 1: after training; 2: after the fold (:class:`~knot_runner.methods.messages.Exchange`).
-        sent: The messages, in the order of the clients, made as they are read.
-        empty: Makes a message of the same shapes, of a client that has trained nothing.
+        sent: The messages, in the order of the clients, created while they are read.
+        empty: Creates a message with the same shapes, of a client that has trained nothing.
         aggregation: ``weighted`` by training examples, or ``uniform``.
-        unweighted: Parts whose mean is uniform in either case.
+        unweighted: Parts whose mean is always uniform.
     """
 
     round: int
@@ -131,7 +139,7 @@ class Gathering:
 
 
 def nothing(*_: object) -> dict[str, Any]:
-    """Return no parts and no entries: the default of what a method need not have."""
+    """Return no parts and no entries: the default of a method's optional functions."""
     return {}
 
 
@@ -139,38 +147,43 @@ def nothing(*_: object) -> dict[str, Any]:
 class Method:
     """A federated method.
 
-    The state is a flat dict of tensors: what the server has by name, and below ``client/<k>/`` what client k keeps.
-    ``server/...`` is read by the server alone.
+    The state is a flat dict of tensors. The server's entries have plain names, and those of client k begin with
+    ``client/<k>/``. Only the server reads ``server/...``.
 
     Attributes:
         init: ``(config, federation) -> state``.
-        plan: ``(config, state, federation, round) -> requests`` of the round's clients, [] when it has finished.
-        message: ``(config, state, federation, work) -> message`` that the client sends, of its :class:`ClientWork`;
-            ``state`` is that of the round in which it began. Its parts are all that reaches the server.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean``
-            of the messages and the share of the clients that took part; ``row``: its log entries.
+        plan: ``(config, state, federation, round) -> requests`` of the round's clients; [] when training is
+            finished.
+        message: ``(config, state, federation, work) -> message`` that the client sends after its
+            :class:`ClientWork`. ``state`` is that of the round in which the work began. The server reads nothing else
+            of a client.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the
+            ``mean``
+        of the messages and the share of the clients that took part. ``row``: its log entries.
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
-        fold_each: The same of ``(config, state, federation, round, sent)``, each message by itself; read where it
-            stands, and where only means may be read, as with privacy, ``fold``.
-        own: ``(config, state, federation, work) -> tensors`` that the client keeps of its training.
-        keep: ``(config, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
-        observe: ``(works) -> row``: log entries of clients' training.
+        fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server's step on single
+            messages. It replaces ``fold``, unless the server may read means only (privacy).
+        own: ``(config, state, federation, work) -> tensors`` that the client keeps from its training.
+        keep: ``(config, state, federation, client, parts) -> tensors`` that the client keeps from the message it
+            sent.
+        observe: ``(works) -> row``: log entries of the clients' training.
         received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
-        unweighted: Parts whose mean is of clients, whatever ``method.aggregation`` says.
-        one_model: All clients deploy the same model, which is tested on all test examples; else each client's own
-            model on its own (``evaluated`` of the result).
-        exchange: ``(config) -> exchange`` after the fold; None: of the server's distillation, where that is set.
-        settings: Class of the settings of a plug-in's method.
-        send: What the wire makes of a message, ``(sent, phase) -> sent``; this and what follows is set by what stands
-            around a method.
-        reduce: How messages become one mean, ``(gathering) -> (mean, row)``; None: by
+        unweighted: Parts whose mean is always uniform, whatever ``method.aggregation`` is.
+        one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
+            each client's model is evaluated on the client's test examples (``evaluated`` of the result).
+        exchange: ``(config) -> exchange`` after the fold; None: that of the server's distillation, if it is set.
+        settings: The class of a plug-in method's settings.
+        send: ``(sent, phase) -> sent``: changes a message on its way to the server. The wrappers in
+            :mod:`knot_runner.methods.around` set this attribute and the following ones.
+        reduce: ``(gathering) -> (mean, row)`` of the messages; None:
             :func:`knot_runner.methods.federated.averaging.mean_of`.
         facts: ``(rounds, rows) -> facts`` of the result.
-        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: those of
+        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None:
             ``plan``.
-        begun: ``(state, work) -> state`` that the client's work began with, an earlier one where it is late.
-        pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state after the fold, and what
-            time adds to it.
+        begun: ``(state, work) -> state`` in which the client's work began. It is an earlier one if the client is
+            late.
+        pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state at the end of the
+            round, and log entries about time.
         is_finished: See :class:`RoundMethod`.
     """
 
@@ -199,7 +212,7 @@ class Method:
     def empty_message(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ClientMessage:
-        """Return the message of a client that has trained nothing: the shapes of what clients send in ``round``."""
+        """Return the message of a client that has trained nothing. It has the shapes of the messages of ``round``."""
         alone = federation.choosing([federation.numbers[0]])
         requests = self.plan(config, state, alone, round)
         if not requests:
@@ -211,11 +224,11 @@ class Method:
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """What the loop of rounds runs.
+    """The functions that the loop of rounds calls.
 
     ``init(config, federation) -> state``; ``plan(config, state, federation, round) -> requests``; ``fold(config, state,
-    federation, round, requests, outcomes) -> (state, row)``. Methods whose models are artifacts are of this kind; a
-    federated :class:`Method` becomes one in :mod:`knot_runner.methods.messages`.
+    federation, round, requests, outcomes) -> (state, row)``. Methods whose models are artifacts are defined as this
+    class. :mod:`knot_runner.methods.messages` converts a federated :class:`Method` to it.
     """
 
     init: Callable[..., State]
@@ -232,10 +245,9 @@ class RoundMethod:
 
 
 class MethodTable(Table[Any]):
-    """``method.algorithm`` -> its functions.
+    """The table from ``method.algorithm`` to the functions of the method.
 
-    An entry given as ``package.module:NAME`` is imported when it is first asked for, so that a run imports its own
-    method and no other.
+    An entry ``package.module:NAME`` is imported when it is first read, so that a run imports only its own method.
     """
 
     def __getitem__(self, name: str) -> Any:

@@ -31,11 +31,11 @@ Folded = tuple[FederatedState, RoundRow]
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients, or with ``members`` a cluster of them, trained separately.
+    """All clients, or with ``members`` one cluster of them, which is trained separately.
 
-    ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster.
-    ``server``: of a server that distills, its test examples; ``transfer``: its unlabeled set; ``random``: examples for
-    probability biases, none where no weighting uses them.
+    ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
+    ``server``: the test examples of a server that distills; ``transfer``: its unlabeled set; ``random``: examples for
+    probability biases, empty if no weighting uses them.
     """
 
     clients: tuple[Party, ...]
@@ -80,7 +80,7 @@ class Federation:
 
     @cached_property
     def label_points(self) -> list[list[float]]:
-        """See :func:`label_points`."""
+        """Return the coordinates of the classes; see :func:`~knot_runner.methods.party.label_points`."""
         return label_points(self.labels)
 
     @property
@@ -125,7 +125,10 @@ class Federation:
 
     @property
     def participants(self) -> int:
-        """Return the clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1); of a number, at most all."""
+        """Return the number of clients in a round: m = max(C K, 1) for a share C, or at most K for a number.
+
+        McMahan et al. 2017, Algorithm 1.
+        """
         wanted = self.training.clients_per_round
         return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
@@ -135,13 +138,14 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return ``participants`` by all clients; of Poisson sampling q, whoever took part."""
+        """Return ``participants`` divided by the number of clients; with Poisson sampling the rate q instead."""
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
         """Return the participants of ``round``, drawn from (seed, round), in ascending order.
 
-        Without replacement, or each by itself with probability q, perhaps none.
+        They are drawn without replacement. With Poisson sampling, each client is drawn independently with probability
+        q, and the list may be empty.
         """
         if self.chosen is not None:
             return sorted(self.chosen)
@@ -158,10 +162,13 @@ class Federation:
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """Return ``federation`` whose server distills.
+    """Return ``federation`` with a server that distills.
 
-    ``transfer`` [n]: the rows of the training examples that it distills on; ``random`` [r]: the rows that biases are
-    computed from; ``tests`` [m]: the rows of the test examples that it is evaluated on.
+    Args:
+        federation: The clients.
+        tests: Rows [m] of the test examples that evaluate the server's model.
+        transfer: Rows [n] of the training examples that the server distills on.
+        random: Rows [r] of the training examples from which biases are computed.
     """
     network = federation.architectures[0].network
     return dataclasses.replace(

@@ -1,10 +1,11 @@
 """KNOT (arXiv 2110.02432).
 
-Teachers train separately, then a student minimizes the weighted sum of distances to their soft labels.
+Teachers train separately. Then a student minimizes the weighted sum of its distances to their soft labels.
 
-Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
-probability biases from random examples if the weighting reads them; 2 distillation into the pretrained global model.
-State: ``weights/<party>``, ``soft/<party>/<split>``, ``bias/<party>``, ``student``, ``before``: artifact names, lists.
+Rounds: 0 trains the local models and the pretrained global model. 1 computes the soft labels of all teachers on the
+transfer set, and their probability biases on random examples if the weighting reads them. 2 distills into the
+pretrained global model. State: ``weights/<party>``, ``soft/<party>/<split>``, ``student``, ``before``: names of
+artifacts; ``bias/<party>``: lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Distillation losses between the student and one teacher, one function each, in one table (KNOT eq. 1, 3).
 
-To add one, from anywhere: a dataclass of its options, a function, and ``LOSSES["mine"] = Loss(Mine, mine)`` in a
-module named in ``plugins``; then ``method.loss.name=mine``.
+To add one, write a dataclass of its options and a function. Register ``LOSSES["mine"] = Loss(Mine, mine)`` in a module
+that ``plugins`` lists, and set ``method.loss.name=mine``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Loss:
-    """Options (a dataclass with ``name`` among its fields) and the function that takes them.
+    """A loss: its options (a dataclass whose fields include ``name``) and its function.
 
-    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``: student log-probabilities, teachers'
-    probabilities, label points.
+    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``: log-probabilities of the student,
+    probabilities of the teachers, coordinates of the labels.
     """
 
     options: type
@@ -64,7 +64,7 @@ def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor
 
 
 def solver_of(options: SinkhornSettings | SinkhornTermSettings) -> Solver:
-    """Return the solver that ``options`` name; without a name ``newton``."""
+    """Return the solver that ``options`` select, by default ``newton``."""
     return Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
 
 
@@ -74,7 +74,7 @@ def _accepted(where: str, loss: Loss) -> Loss:
 
 
 def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
-    """Return what is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
+    """Return why ``values`` are not a valid loss, [B, K] for ``q`` [B, K, C]; "" if they are valid."""
     if not isinstance(values, Tensor):
         return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
@@ -94,7 +94,7 @@ LOSSES: Table[Loss] = Table(
 def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]], where: str) -> None:
     """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
 
-    ``where``: the group of the weighting's key; ``points`` [C, d]: the labels' coordinates, which the solver of
+    ``where``: the group of the weighting's key. ``points`` [C, d]: coordinates of the labels, which the solver of
     ``loss`` reads.
     """
     if weighting not in WEIGHTINGS:
@@ -110,8 +110,12 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]
 class Distillation:
     """Settings of the objective :func:`distillation`.
 
-    ``loss``: one of :data:`LOSSES` with its options; ``weighting``: one of :data:`WEIGHTINGS`, from the teachers'
-    ``shares`` of the data and probability ``biases``; ``points`` [C][d]: where the classes lie.
+    Attributes:
+        loss: One of :data:`LOSSES` with its options.
+        weighting: One of :data:`WEIGHTINGS`.
+        shares: Each teacher's share of the data, which the weighting may read.
+        biases: Each teacher's probability bias, which the weighting may read.
+        points: Coordinates [C][d] of the classes.
     """
 
     loss: LossSettings
@@ -126,12 +130,12 @@ class Distillation:
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the objective of the student, eq. 3.
+    """Return the objective of the student, eq. 3: sum_k W_k T(p, q_k).
 
-    Sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples whose weights are all 0 count their
-    teachers equally.
+    With ``normalize`` the sum is divided by the sum of the weights. An example whose weights are all 0 then gives its
+    teachers equal weights.
 
-    ``settings``: those of :class:`Distillation`; ``inputs.tensors[teacher]``: logits [n, C] of each of its teachers.
+    ``settings``: see :class:`Distillation`. ``inputs.tensors[teacher]``: logits [n, C] of each teacher.
     """
     spec = Distillation(**settings)
     between = LOSSES[spec.loss.name].function

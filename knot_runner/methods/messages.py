@@ -1,4 +1,4 @@
-"""Federated methods as the loop of rounds runs them, and second messages, which clients send after the fold."""
+"""Conversion of federated methods to the loop of rounds, and second messages, which clients send after the fold."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from knot_runner.util.errors import DivergedError
 
 @dataclass(frozen=True)
 class Answers:
-    """What a server, or clients, train on after the fold: either the ``mean`` of the second messages, or ``each``.
+    """The second messages, on which the server or the clients train after the fold: their ``mean``, or ``each``.
 
     Attributes:
-        mean: Their mean; {} where each is read.
-        each: The messages; [] where their mean is read.
-        share: Participants by all clients; of Poisson sampling its rate.
-        students: Client -> its trained model, of methods whose clients train; {} of a server.
-        measured: Whether the models are measured in this round.
+        mean: Their mean; {} if the messages are read one by one.
+        each: The messages; [] if their mean is read.
+        share: The share of the clients that took part; with Poisson sampling its rate.
+        students: Client -> its trained model, if clients train; {} if the server does.
     """
 
     mean: ClientMessage
@@ -46,13 +45,16 @@ class Answers:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A second message of each client, after the fold, and what is trained on it.
+    """A second message of each client, after the fold, and the training on these messages.
 
-    ``ask(config, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
-    ``answer(config, federation, client, outputs) -> message`` of their logits or features; ``plan(config, state,
-    federation, round, answers) -> requests``, perhaps none; ``fold(config, state, federation, round, answers,
-    distilled) -> (state, row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of
-    them, or either. ``answered_by``: who runs the inferences; of a server, the second message is not sent.
+    Attributes:
+        ask: ``(config, federation, round, client, model) -> inferences`` of the client's trained model; [] in
+            rounds without a second message.
+        answer: ``(config, federation, client, outputs) -> message`` of their logits or features.
+        plan: ``(config, state, federation, round, answers) -> requests`` that train on the messages, perhaps none.
+        fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``.
+        reads: Whether ``plan`` and ``fold`` read the mean of the messages, each of them, or either.
+        answered_by: Who computes the outputs. If the server does, clients send no second message.
     """
 
     ask: Callable[..., list[Inference]]
@@ -117,7 +119,7 @@ def fold_and_exchange(
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Return the state after the fold and the exchange of ``round``, its log entries, and the further work.
 
-    The entries are those of both, with all bytes.
+    The log entries of both are merged, and their bytes added.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
@@ -152,7 +154,7 @@ def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Run ``exchange`` after the fold of ``round``; return the state, the log entries, and the work it took."""
+    """Run ``exchange`` after the fold of ``round``; return the state, the log entries, and the further work."""
     models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]

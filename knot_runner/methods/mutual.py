@@ -1,8 +1,8 @@
 """Mutual learning between KNOT's parties, each with its own labeled data, on a shared transfer set.
 
-Rounds: 0 every party trains alone, as in KNOT; 1 all train together, by the request :class:`TrainParties`; 2 each
-party's model becomes an artifact of its own. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
-``student`` (the global model at the end): artifact names.
+Rounds: 0 trains every party alone, as in KNOT. 1 trains all parties together (:class:`TrainParties`). 2 stores each
+party's model as a separate artifact. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
+``student`` (the final global model): names of artifacts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ MutualState = dict[str, Any]
 
 
 def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
-    """Return an empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
+    """Return an empty state.
+
+    Raises:
+        UserError: The loss does not fit the labels, or there is only one party.
+    """
     check_loss_and_weighting(config.loss, "A", federation.label_points, "method")
     if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
@@ -108,11 +112,11 @@ MUTUAL = RoundMethod(init, plan, fold)
 
 @dataclass(frozen=True)
 class TrainParties(OwnTraining):
-    """Train several parties together; the artifact holds the weights of party i under ``i.``.
+    """Train several parties together. The artifact holds the weights of party i with the prefix ``i.``.
 
-    An epoch is one pass over the ``transfer`` set. In each step a party minimizes the cross-entropy of a batch of its
-    own examples, which it cycles through, plus ``weight`` times the mean over the other parties of the loss between its
-    outputs and theirs, which carry no gradient, on the step's transfer batch. All parties step simultaneously.
+    An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
+    A party minimizes the cross-entropy of a batch of its own examples, which it cycles through, plus ``weight`` times
+    the mean loss between its outputs on the transfer batch and those of each other party, which carry no gradient.
     """
 
     stage: str
@@ -137,7 +141,7 @@ class TrainParties(OwnTraining):
 
     @property
     def network(self) -> Network:
-        """Return the first party's network; all have the same classes."""
+        """Return the first party's network. All parties have the same classes."""
         return self.networks[0]
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
@@ -158,10 +162,10 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return each party's mean [] over a batch and over the other parties of ``loss`` between its outputs and theirs.
+    """Return for each party the mean [] of ``loss`` between its outputs and the others', over a batch and the others.
 
-    ``logits`` of each party [B, C]; ``points`` [C, d]: where the classes lie. With KL the sum of Zhang et al. 2018 over
-    the others, divided by their number.
+    ``logits``: of each party, [B, C]; ``points`` [C, d]: coordinates of the classes. With KL this is the sum of Zhang
+    et al. 2018 over the others, divided by their number.
     """
     between = LOSSES[loss.name].function
     targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
@@ -219,7 +223,7 @@ class _Together:
         return losses.detach().mean()
 
     def score(self, epoch: int) -> float:
-        """Return macro-F1 on the valid parts, each party on its own; the mean over parties."""
+        """Return the mean over parties of each one's macro-F1 on its validation examples."""
         scores = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
             if valid is not None:

@@ -35,8 +35,8 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    The rows [n] of each split among the ``examples`` that an engine holds, of which it trains on ``size``, and its
-    network.
+    ``examples``: the rows [n] of each split among the examples that an engine holds; ``size``: the number of its
+    training examples.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Party:
 
     @property
     def valid(self) -> Tensor:
-        """Return the validation examples; no rows where there are none."""
+        """Return the validation examples; no rows if there are none."""
         return self.examples.get("valid", torch.arange(0))
 
     @property
@@ -69,10 +69,13 @@ class Party:
 class StoredParty:
     """A client or server of a method that trains in stages.
 
-    ``examples`` in the store by split, of which it trains on ``size``, and its network.
-
-    ``trained``: its weights, where they are in the store before the run; ``originals``: by split, the examples as the
-    other clients read them, where its own are a view of them.
+    Attributes:
+        name: Its name.
+        examples: Its examples in the store, by split.
+        network: Its network.
+        size: The number of its training examples.
+        trained: Its weights, if they are in the store before the run.
+        originals: By split, the examples as the other clients read them, if its own are a view of them.
     """
 
     name: str
@@ -89,7 +92,7 @@ class StoredParty:
 
     @property
     def stored_valid(self) -> StoredPart | None:
-        """Return the validation examples; None where there are none."""
+        """Return the validation examples; None if there are none."""
         return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
 
     @property
@@ -102,8 +105,8 @@ class StoredParty:
 class PartyFederation:
     """The input of methods that train in stages: parties with examples and networks, and training settings.
 
-    ``clients``: the parties with local models; ``server``: the global data set; ``transfer``: the unlabeled set (KNOT
-    without one: the server's); ``random``: examples for probability biases, none where no weighting uses them.
+    ``clients``: the parties with local models; ``server``: the global data set; ``transfer``: the unlabeled set (by
+    default the server's); ``random``: examples for probability biases, None if no weighting uses them.
     """
 
     clients: tuple[StoredParty, ...]
@@ -133,22 +136,19 @@ class PartyFederation:
 
     @cached_property
     def label_points(self) -> list[list[float]]:
-        """See :func:`label_points`."""
+        """Return the coordinates of the classes; see :func:`label_points`."""
         return label_points(self.labels)
 
     @property
     def data(self) -> str:
-        """Return the digest of all content that training depends on.
-
-        Every example as it is stored, and pre-trained weights.
-        """
+        """Return the digest of everything that training reads: all stored examples and the pretrained weights."""
         parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
         trained = {client.name: client.trained for client in self.clients if client.trained is not None}
         more = [part for part in (self.server.originals, trained) if part]
         return digest([parts, self.random, self.weights, *more], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
-        """Return the request for training the party's network on its own labels, as ``stage`` of ``training`` says."""
+        """Return the request that trains the party's network on its own labels, with the settings of ``stage``."""
         return Train(
             stage=stage,
             party=party.name,

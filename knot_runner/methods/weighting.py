@@ -35,14 +35,14 @@ def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return E: L2 confidence, the distance of the teacher's output from its own bias B_k (definition 5.1)."""
+    """Return E: L2 confidence, the distance of the teacher's output from its probability bias B_k (definition 5.1)."""
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
     return distance
 
 
 def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
-    """Return what is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
+    """Return why ``weights`` are not valid, [N, K] for ``q`` [N, K, C]; "" if they are."""
     if not isinstance(weights, Tensor):
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
@@ -68,7 +68,7 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 def probability_bias(logits: Tensor) -> list[float]:
     """Return B_k, the share of random examples whose argmax is each label.
 
-    ``logits`` [N, C]: of these examples. There is one pseudo-count per class (KNOT App. D.1).
+    ``logits`` [N, C]: of these examples. One pseudo-count is added to each class (KNOT App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()

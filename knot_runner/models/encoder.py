@@ -13,15 +13,19 @@ from knot_runner.util.errors import UserError
 
 
 def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return the autoencoder of ``spec`` for images of ``shape`` (C, H, W).
+    """Return the autoencoder of ``spec`` for images of ``shape`` (C, H, W), initialized from torch's current seed.
 
-    Weights come from torch's current seed. Raises :class:`UserError` if the images are too small.
+    Raises:
+        UserError: The images are too small.
     """
     return _convolutions(spec, shape) if spec.kind == "conv" else _linear_layers(spec, shape)
 
 
 class Autoencoder(nn.Module):
-    """``encode``: images [B, C, H, W] (normalized) -> codes [B, ``code``]; ``decode``: codes -> images."""
+    """An autoencoder.
+
+    ``encode``: normalized images [B, C, H, W] -> codes [B, ``code``]; ``decode``: codes -> images.
+    """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
         super().__init__()
@@ -45,10 +49,10 @@ class Autoencoder(nn.Module):
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """Return the convolutions of an encoder, and the transposed ones of its decoder.
 
-    They are 4x4 with stride 2 and padding 1, each with ReLU. The last one is linear, since normalized pixels have no
-    bounds. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
-    (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution
-    pads the output by the one row that was lost.
+    They are 4x4 with stride 2 and padding 1, each with ReLU. The last one is linear, since normalized pixels are
+    unbounded. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
+    (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3). Its transposed convolution
+    restores the lost row by output padding.
     """
     channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
     for _ in spec.sizes:
@@ -67,7 +71,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return linear layers with ReLU between them, and their mirror image; code and output are linear."""
+    """Return linear layers with ReLU between them, and their mirror image. Code and output are linear."""
     sizes = [math.prod(shape), *spec.sizes]
     steps = list(zip(sizes, sizes[1:], strict=False))
     down = [nn.Linear(a, b) for a, b in steps]

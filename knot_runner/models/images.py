@@ -30,9 +30,10 @@ Shape = tuple[int, int, int]
 
 
 def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module:
-    """Return the model of ``spec``: x [B, C, H, W] -> logits [B, classes].
+    """Return the model of ``spec``, x [B, C, H, W] -> logits [B, classes], initialized from torch's current seed.
 
-    Weights come from torch's current seed. Raises :class:`UserError` if the images are too small.
+    Raises:
+        UserError: The images are too small.
     """
     kinds: dict[type, Callable[..., nn.Module]] = {
         MlpSettings: Mlp,
@@ -46,7 +47,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
 
 class _Dense(nn.Module):
-    """Flatten, hidden layers with ReLU, head, which come after a model's other layers."""
+    """Flatten, hidden layers with ReLU, and the head, after a model's other layers."""
 
     def _add_dense(self, sizes: list[int], classes: int, output: str) -> None:
         self.flatten = nn.Flatten()
@@ -259,10 +260,10 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """MobileNetV2 (Sandler et al. 2018), as torchvision builds and initializes it; with GroupNorm for federated rounds.
+    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision; with GroupNorm for federated rounds.
 
-    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. The paper's
-    strides at every image size; without torchvision's dropout before the head.
+    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. Strides are the
+    paper's at every image size. There is no dropout before the head, unlike in torchvision.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:

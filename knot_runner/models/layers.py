@@ -42,9 +42,10 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 class BatchNorm(nn.Module):
     """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask`` and ``frozen``.
 
-    ``mask`` [B] (1 = a real sample, 0 = padding), when set, leaves padding out of mean and variance. ``frozen`` uses
-    the running statistics in training too, and does not update them; so does a batch with a single value per channel
-    (one image of 1x1), for which PyTorch raises an error, as it has no variance. Running statistics are buffers.
+    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. With ``frozen``,
+    training uses the running statistics and does not update them. A batch with a single value per channel (one image of
+    1x1) is processed in the same way; PyTorch raises an error for it, because it has no variance. Running statistics
+    are buffers.
     """
 
     running_mean: Tensor
@@ -90,8 +91,8 @@ _aten = torch.ops.aten
 def max_pool(x: Tensor) -> Tensor:
     """Return the maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W].
 
-    As in ``F.max_pool2d``, a last odd row or column is left out, NaN stays NaN, and the first of equal values, row by
-    row, gets the gradient.
+    As in ``F.max_pool2d``, a last odd row or column is ignored, NaN stays NaN, and the gradient goes to the first of
+    equal values, row by row.
     """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
@@ -110,7 +111,7 @@ def _has_channels_last(x: Tensor) -> bool:
 class _ByChannelsLast(torch.autograd.Function):
     """Pooling of a copy with channels last.
 
-    Inputs, outputs and gradients have channels first, so that the layers around it compute exactly as around
+    Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
     ``F.max_pool2d``.
     """
 

@@ -1,6 +1,6 @@
 """An architecture as plain data, and the module that it describes.
 
-One type covers models of texts, models of images, and image models made by a function given by name.
+One type covers text models, image models, and custom image models, which a named function builds.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Network:
 
     @property
     def reads_texts(self) -> bool:
-        """Whether it is a model of texts."""
+        """Return whether it is a text model."""
         return isinstance(self.spec, ModelSettings)
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether training starts from the weights of a pre-trained encoder."""
+        """Return whether training starts from the weights of a pretrained encoder."""
         return isinstance(self.spec, ModelSettings) and self.spec.weights != "scratch"
 
     @property
@@ -54,7 +54,7 @@ class Network:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is an image model of this package, for which engines may have their own implementation."""
+        """Return whether it is an image model of this package, for which engines may have their own implementation."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
@@ -75,10 +75,10 @@ def build_network(network: Network) -> nn.Module:
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """Return the module that ``spec.target`` makes.
+    """Return the module that ``spec.target`` builds.
 
-    Raises :class:`UserError` naming the key where there is no such function, it fails, or its module lacks the head
-    named in the settings.
+    Raises:
+        UserError: The function does not exist or fails, or its module lacks the head that the settings name.
     """
     module_name, _, name = spec.target.partition(":")
     try:

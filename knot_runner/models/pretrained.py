@@ -1,8 +1,8 @@
-"""Load a pre-trained BERT encoder from a local folder or the hub, check it, and put it into a model.
+"""Pretrained BERT encoders: load from a local folder or the hub, check, and put into a model.
 
 Every tensor of the encoder must be in the file, and every tensor of the file must belong to the encoder, with its shape
 and finite values. Otherwise the run would start from partly random weights. Only heads may differ: those of the file
-are not used, and that of the model is initialized at random, as :func:`describe_weights` reports.
+are ignored, and the model's head is initialized at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def local_path(name: str, data_root: Path | None) -> Path:
 def weight_files(folder: Path) -> list[Path]:
     """Return the files in ``folder`` that hold weights: model.safetensors, or all parts of a large one.
 
-    Raises :class:`UserError` where there is none.
+    Raises:
+        UserError: There are none.
     """
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))

@@ -1,18 +1,18 @@
-"""Taps: inner outputs of a network, read beside its logits by distillation of features and of relations.
+"""Taps: outputs of a network's layers, in addition to its logits, for the distillation of features and relations.
 
 Named taps, in forward order:
 
-- cnn: ``block1..n``, each convolution's after ReLU and pooling, maps [B, C, H, W];
-- mlp: ``layer1..n``, each hidden layer's after ReLU, [B, D];
-- resnet: ``block1..n``, each stage's after its last ReLU, maps;
-- wrn: ``block1..3``, each stage's sum of shortcut and residual, maps: before the normalization and ReLU, which in a
-  pre-activation network belong to the next stage (what RepDistiller's losses read, too);
-- mobilenet: ``block1..7``, each stage's sum of shortcut and residual, without a ReLU, maps;
-- vgg: ``block1..n``, each stage's after its last ReLU and before pooling, maps (RepDistiller's);
-- bert: ``layer1..n``, each encoder layer's at [CLS], [B, H];
-- all: ``features``, what the last linear layer reads, [B, D] (:func:`feature_reader`).
+- cnn: ``block1..n``, the output of each convolution after ReLU and pooling, maps [B, C, H, W]
+- mlp: ``layer1..n``, the output of each hidden layer after ReLU, [B, D]
+- resnet: ``block1..n``, the output of each stage after its last ReLU, maps
+- wrn: ``block1..3``, the sum of shortcut and residual of each stage, maps. It is taken before normalization and ReLU,
+  which belong to the next stage in a pre-activation network (as in RepDistiller).
+- mobilenet: ``block1..7``, the sum of shortcut and residual of each stage, without a ReLU, maps
+- vgg: ``block1..n``, the output of each stage after its last ReLU and before pooling, maps (as in RepDistiller)
+- bert: ``layer1..n``, the output of each encoder layer at [CLS], [B, H]
+- all: ``features``, the input of the last linear layer, [B, D] (:func:`feature_reader`)
 
-Beside them, every module of a network is a tap under its path (``stages.0``, ``stem``): its output as it is.
+In addition, every module of a network is a tap under its path (``stages.0``, ``stem``), with its unchanged output.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Return the default pairs (student's tap, teacher's tap) of a loss term that names none.
+    """Return the default pairs (student's tap, teacher's tap) of a loss term that specifies none.
 
-    ``middle``: the middle map, of an even number the one before the half (FitNets' hint); ``last``: the last map;
-    ``maps``: all, paired from the end where one network has more. Where one of the two has no maps, ``middle`` is the
-    middle layer of both, ``last`` their features, and ``maps`` has no pair.
+    ``middle``: the middle map; of an even number, the last one in the first half (FitNets' hint). ``last``: the last
+    map. ``maps``: all maps, paired from the end if one network has more. If one of the two has no maps, ``middle`` is
+    the middle layer of both, ``last`` their features, and ``maps`` has no pair.
     """
     if kind == "none":
         return []
@@ -95,10 +95,10 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     """Run one forward pass of a batch and return logits [B, C] and tap -> output, with gradients.
 
     ``model`` is built from ``network``. If a module is called several times in a pass, its last output is read. A
-    module that changes its input in place, such as ``ReLU(inplace=True)``, changes what a tap before it reads.
+    module that changes its input in place, such as ``ReLU(inplace=True)``, changes the output of a tap before it.
 
     Raises:
-        UserError: A tap is unknown, or in the first pass it has no tensor. The message names the setting ``key``.
+        UserError: A tap is unknown, or has no tensor in the first pass. The message names the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}

@@ -68,13 +68,13 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     """Return the tokenizer that ``place`` describes; :func:`cut_to` sets the number of tokens.
 
     Args:
-        place: One of these: a folder or a repository of the hub, whose own tokenizer is read as by
-            ``transformers.AutoTokenizer``; a ``tokenizer.json``; a file with one word piece per line. The last is
-            read as by BERT's uncased tokenizer unless it is a ``vocab.txt`` beside a tokenizer of its own.
+        place: A folder or hub repository, whose tokenizer is read as by ``transformers.AutoTokenizer``; a
+            ``tokenizer.json``; or a file with one word piece per line. The last is read as by BERT's uncased tokenizer,
+            unless it is a ``vocab.txt`` next to other files of a tokenizer.
         revision: Commit of the repository.
 
     Raises:
-        UserError: Nothing there is a BERT tokenizer. The message names the file.
+        UserError: There is no BERT tokenizer. The message names the file.
     """
     path = Path(place)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
@@ -134,9 +134,9 @@ def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
-    (tested). Its plain BPE trainer does not. Its pieces become ``piece`` or ``##piece`` by where in a word they are
-    used, most used first, after all single characters of the texts and of ASCII, so that these are never [UNK].
+    The library's WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
+    (tested). Its BPE trainer does not. The BPE pieces become ``piece`` or ``##piece`` by their position in a word, most
+    frequent first. They follow all single characters of the texts and of ASCII, so that these are never [UNK].
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -168,7 +168,11 @@ def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
 
 
 def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
-    """Return ``tokenizer`` with texts cut to ``max_length`` tokens. Raises :class:`UserError` above its own limit."""
+    """Return ``tokenizer`` with texts truncated to ``max_length`` tokens.
+
+    Raises:
+        UserError: The tokenizer's limit is lower.
+    """
     from tokenizers import Tokenizer
 
     truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
@@ -210,8 +214,8 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
     """Return row numbers in batches of texts of similar length, so that there is little padding.
 
-    With a ``generator``: shuffled, sorted by length within pools of 32 batches, batch order shuffled again. Without:
-    longest first (evaluation), every row once either way.
+    With a ``generator``: shuffled, sorted by length within pools of 32 batches, with the batches shuffled again.
+    Without: longest first (evaluation). Each row appears once.
     """
     count = len(lengths)
     if generator is None:

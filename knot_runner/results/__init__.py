@@ -1,6 +1,6 @@
-"""Results of runs: one dataclass per kind, from which ``result.json`` is written and as which it is read back.
+"""Results of runs: one dataclass per kind of run, which ``result.json`` is written from and read as.
 
-Building the dataclass validates the result: every value has its type and range, and related values agree.
+The constructor of the dataclass validates the result: every value has its type and range, and related values agree.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from knot_runner.util.errors import UserError
 def result_of(content: dict[str, Any]) -> RunResult:
     """Return the result with the plain data ``content``.
 
-    If the plug-in of its family is not loaded, it has the fields of all results. Raises :class:`UserError` naming the
-    wrong key.
+    If the plug-in of its family is not loaded, it has only the fields that all results share.
+
+    Raises:
+        UserError: A key is wrong.
     """
     family = FAMILIES.get(str(content.get("kind")))
     cls: type[RunResult] = load(family.result) if family else RunResult

@@ -45,7 +45,7 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 class TrainTest:
     """Total numbers of images.
 
-    Clients train on ``train``; ``valid`` of these are held out. ``transfer`` counts images of another data set that a
+    Clients train on ``train``, of which ``valid`` are held out. ``transfer`` counts images of another data set that a
     server distills on.
     """
 
@@ -57,7 +57,7 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples of one data set; ``role``: of its party."""
+    """Numbers of examples of one data set; ``role``: that of its party."""
 
     role: str = ""
     train: Amount | None = None
@@ -103,11 +103,14 @@ FORMULA = (
 class CostFacts:
     """Costs of a whole run.
 
-    ``sent``: what the bytes consist of; ``bytes``: both directions; ``bytes_to_target``: up to the end of the round
-    that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
-
-    ``example_flops``: F of one example, for texts of ``example_tokens`` tokens (the mean); ``stages``: FLOPs by stage;
-    ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalization``).
+    Attributes:
+        sent: The content of the messages.
+        bytes: In both directions.
+        bytes_to_target: Up to the end of the round that reaches the target.
+        formula: How FLOPs are counted; they are null if they cannot be counted.
+        example_flops: F of one example, for texts of ``example_tokens`` tokens (the mean).
+        stages: FLOPs by stage.
+        personal_flops: The part of ``client_flops`` after the rounds (``method.personalization``).
     """
 
     sent: str
@@ -150,7 +153,7 @@ class Seconds:
 
 @dataclass(kw_only=True)
 class RunResult:
-    """Fields of every result, for any kind of run: of a plug-in's, too, which may derive a class with more."""
+    """Fields that the results of all kinds of runs share. A plug-in may derive a class with further fields."""
 
     status: Literal["done", "diverged"]
     task: str
@@ -189,19 +192,19 @@ class RunResult:
 
     @property
     def made_by(self) -> dict[str, Any]:
-        """The versions that :func:`~knot_runner.provenance.made_by` has put there."""
+        """Return the code versions that :func:`~knot_runner.provenance.made_by` has stored."""
         return {"code": self.code, "plugins": self.plugins, "versions": self.versions}
 
 
 @dataclass(kw_only=True)
 class DivergedResult(RunResult):
-    """A run of any kind whose training diverged; ``privacy``: what a private one has spent until then."""
+    """A run of any kind whose training diverged; ``privacy``: the privacy loss of a private run until then."""
 
     privacy: Any = None
 
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
-    """Return the result of a run that diverged, with those of its ``facts`` that are of every run."""
+    """Return the result of a run that diverged, with those of its ``facts`` that all results share."""
     names = {field.name for field in fields(DivergedResult)}
     return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 

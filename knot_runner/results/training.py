@@ -46,9 +46,13 @@ class BoundFacts:
 class StagesResult(RunResult):
     """Models trained in stages: KNOT, its teachers alone, mutual learning.
 
-    ``before``: metrics of the global model before distillation; ``teachers``: each on its own test set; ``baselines``:
-    every teacher and their ensemble on the global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of
-    mutual learning; ``metrics`` and ``before`` then are of the parties' models, each on its own test set.
+    Attributes:
+        before: Metrics of the global model before distillation.
+        teachers: Metrics of each teacher on its own test set.
+        baselines: Metrics of every teacher and their ensemble on the global model's test set.
+        bias: B_k by teacher [C].
+        parties: Parties of mutual learning. ``metrics`` and ``before`` are then those of the parties' models, each
+            on its own test set.
     """
 
     datasets: dict[str, SplitSizes] = field()

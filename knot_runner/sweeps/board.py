@@ -30,7 +30,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
+    """Context manager that shows the progress of ``jobs`` from a thread; ``there``: jobs that were finished before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total, self._there, self._console = len(jobs), finished, console
@@ -121,7 +121,7 @@ class Board:
 
 
 def ended_line(result: RunResult) -> str:
-    """Return ``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
+    """Return a short description of a finished run, such as ``done, accuracy 0.912, 12 s``."""
     if result.status != "done":
         return "diverged"
     parts = ["done"]
@@ -141,9 +141,11 @@ def sweep_summary(
 ) -> tuple[list[str], int]:
     """Return (lines, exit code) of a sweep's summary, read from the runs' records.
 
-    ``jobs``: the launched jobs; ``found_done``: number done before; ``outcomes``: those the launcher returned, from
-    which resumed and skipped jobs are known; ``duplicates``: further jobs of the grid that are the same run as another
-    (a rate control at T=1 is the T=1 run).
+    Args:
+        jobs: The launched jobs.
+        found_done: The number of jobs that were finished before.
+        outcomes: Those that the launcher returned; they show which jobs resumed or were skipped.
+        duplicates: Further jobs of the grid that are the same run as another (rate control at T=1 is the T=1 run).
     """
     resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
     skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}

@@ -1,6 +1,7 @@
-"""One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its folder.
+"""One job of a sweep in its own process.
 
-Of several GPUs it takes one, under any launcher.
+The process takes the job's lock, logs, builds its context and records failures in its folder. It uses one of several
+GPUs, under any launcher.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Runs a plan with one of Hydra's launchers, which gets run ids instead of overrides, or with one of ours.
+"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or with one of ours.
 
-Jobs are composed once, before the sweep begins, and their configs are stored in the plan, so edits made during the
-sweep have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
+Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
+therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
 
-``hydra/launcher=ray``: each job is a task of a Ray cluster and runs in a process of its own there. The published
-launcher (hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after another, so
-the first lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes unnecessary, and
-requires boto3. Here a job whose worker is lost is restarted, resumes from its commit, and fails alone.
+``hydra/launcher=ray``: each job is a task of a Ray cluster and runs in a separate process. The published launcher
+(hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after another, so the first
+lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes unnecessary, and requires
+boto3. In ours, a job whose worker is lost restarts and resumes from its commit. If it fails, other jobs are not
+affected.
 """
 
 from __future__ import annotations
@@ -66,9 +67,11 @@ class RayLauncher:
 
 
 def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
-    """Run a job in a process of its own on a Ray worker. ``folder``: base of relative paths.
+    """Run a job in a separate process on a Ray worker; ``folder``: base of relative paths.
 
-    Raises OSError and :class:`UserError` if the worker does not see the folder or the plan.
+    Raises:
+        OSError: The worker cannot read the folder.
+        UserError: The worker cannot read the plan.
     """
     os.chdir(folder)
     plan = read_plan(Path(plan_path))
@@ -115,7 +118,7 @@ class PlannedConfigs:
     """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Return the interface of Hydra's loader; ``overrides``: the run id only."""
+        """Implement Hydra's loader; ``overrides``: the run id only."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config

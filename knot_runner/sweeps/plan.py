@@ -1,7 +1,7 @@
 """The plan of a sweep, in files that all its processes read.
 
-``<out>/.sweeps/<id>/plan.json`` is the plan, and ``jobs/`` has the composed config of each job, so that nothing is
-composed twice.
+``<out>/.sweeps/<id>/plan.json`` is the plan, and ``jobs/`` holds the composed config of each job, so that jobs are
+composed only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ PAIRS_KEY = "\0pairs"
 
 @dataclass(frozen=True)
 class Plan:
-    """How jobs are run. ``code``: if given, stages made by other code are recomputed (``--stale=rerun``)."""
+    """How to run the jobs.
+
+    ``code``: if set, stages computed by other code versions are recomputed (``--stale=rerun``).
+    """
 
     folder: Path
     fail_fast: bool
@@ -40,7 +43,7 @@ class Plan:
 
     @property
     def out(self) -> Path:
-        """``paths.output_dir`` of the jobs."""
+        """Return ``paths.output_dir`` of the jobs."""
         return self.folder.parent.parent
 
     def config(self, run_id: str) -> Config:
@@ -56,12 +59,12 @@ class Plan:
 
     @property
     def stopped(self) -> bool:
-        """Whether a job has failed in a ``fail_fast`` sweep."""
+        """Return whether a job has failed in a ``fail_fast`` sweep."""
         return self.fail_fast and (self.folder / STOP).exists()
 
     @property
     def patient(self) -> bool:
-        """Whether to wait for jobs that another process is running."""
+        """Return whether to wait for jobs that another process is running."""
         return (self.folder / PATIENT).exists()
 
     def mark(self, name: str) -> None:

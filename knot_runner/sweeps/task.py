@@ -20,10 +20,10 @@ Outcome = dict[str, Any]
 
 
 def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
-    """Run the job of the plan that ``config`` names in a process of its own and return its outcome.
+    """Run the job of the plan that ``config`` names in a separate process, and return its outcome.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
-    ``parent``: if given, the process with which this one, the launcher's, ends.
+    ``parent``: a process with which this one, the launcher's, ends.
     """
     if parent is not None:
         begin_child(parent)
@@ -53,7 +53,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
 
 
 def _told(pipe: Connection) -> list[Any]:
-    """Return what a job's process sends until it ends: whether it resumes, and its state."""
+    """Return the messages of a job's process until it ends: whether it resumes, and its state."""
     told = []
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -1,14 +1,14 @@
-"""Checks that a part of your own keeps the contract of its table, which the package's parts pass, too.
+"""Checks that a custom part keeps the contract of its table. The package's parts pass the same checks.
 
-Each raises ``AssertionError`` with a message that says what is wrong, and needs no test framework.
+Each check raises ``AssertionError`` with a message that describes the problem, and needs no test framework.
 
 * :func:`check_engine`: an engine of ``hardware.engine``
 * :func:`check_launcher`: a launcher of ``hydra/launcher``
-* :func:`check_method`: a federated algorithm, by small runs of it
+* :func:`check_method`: a federated algorithm, with small runs
 * :func:`check_metric`: an entry of ``METRICS``
 * :func:`check_partition`: a partition of images over clients
 * :func:`check_reader`: a reader of image or text files
-* :func:`check_term`: a loss term of a distillation
+* :func:`check_term`: a loss term of distillation
 * :func:`check_tracker`: an entry of ``TRACKERS``
 * :func:`check_weighting`: a weighting of teachers
 """

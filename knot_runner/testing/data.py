@@ -1,4 +1,4 @@
-"""Checks of readers and of partitions: those of the package, and your own."""
+"""Checks of readers and of partitions, those of the package and custom ones."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ _opened: set[Path] | None = None
 def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
     """Check a reader of images or of texts on small, valid files.
 
-    - Two readings are equal. They have the expected examples, of the types and shapes that the package works with.
+    - Two readings are equal. They have the expected examples, with the types and shapes that the package uses.
     - Nothing is written, and no file outside the folder is opened.
-    - ``UserError`` names an entry that is absent, and a file that is cut or altered (its checksum or, of texts, its
-      encoding). A cut file may be read up to the last whole example, but no part of an example.
-    - Of images: every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
+    - ``UserError`` names an entry that is missing, and a file that is truncated or changed (its checksum or, for texts,
+    its
+      encoding). A truncated file may be read up to the last whole example.
+    - For images, every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
 
     Args:
         reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or such a function.
         folder: Data folder. It is copied, and the copy is damaged.
-        source: Settings of a task of images (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of
-            the folder; or the path of a file of texts below it.
-        expected: Class number of each image, those of the training set first; of texts, the columns of each record.
+        source: Settings of an image task (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of
+            the folder; or the path of a text file below it.
+        expected: Class number of each image, those of the training set first; for texts, the columns of each
+            record.
 
     Raises:
-        AssertionError: The reader breaks one of these promises.
+        AssertionError: The reader breaks one of these rules.
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
@@ -90,7 +92,7 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
-    """Return the paths of the existing files that ``files`` stand for, those of a folder one by one."""
+    """Return the paths of the existing files that ``files`` describe, those of a folder one by one."""
     folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
     return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
 
@@ -100,21 +102,21 @@ def check_partition(
 ) -> None:
     """Check a partition of images over clients, on a small task of 120 training images of ten classes by eight writers.
 
-    - Each client has a name of its own, ascending rows, none twice, and at least one training example.
-    - Each example is at one client, or at as many as ``owners`` says.
+    - Each client has a unique name, ascending rows without repetition, and at least one training example.
+    - Each example belongs to one client, or to a number of clients in the range ``owners``.
     - The same seed gives the same partition, another seed another one.
     - It works for one client and for one class, or refuses them with a ``UserError`` that names the setting.
     - More clients than training examples are refused.
 
     Args:
         partition: Name in ``PARTITIONS``, or such a function.
-        settings: Its settings, a dataclass with ``kind`` and, if the number of clients can be chosen, ``clients``.
-        owners: How many clients an example may be at, such as (0, 1).
-        seeded: Whether the seed decides who has which training example.
-        labels: Whether the labels do. If not, other labels must give the same partition.
+        settings: Its settings, a dataclass with ``kind`` and, if the number of clients can be set, ``clients``.
+        owners: Smallest and largest number of clients of an example, such as (0, 1).
+        seeded: Whether the assignment of training examples depends on the seed.
+        labels: Whether it depends on the labels. If not, other labels must give the same partition.
 
     Raises:
-        AssertionError: The partition breaks one of these promises.
+        AssertionError: The partition breaks one of these rules.
     """
 
     def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:

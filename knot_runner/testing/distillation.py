@@ -22,12 +22,13 @@ _SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4
 def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float = 0.0, **options: Any) -> None:
     """Check a loss term on random outputs of a student and two teachers, whose features have other sizes.
 
-    - The loss has shape [] or [batch] and the logits' type, is finite and at least ``least``, also for a batch of one.
-      Outside training it is the same for the same batch. What teachers say is not changed.
-    - The gradient is that of central differences, it reaches all that the term asks for (``taps``; the logits where
-      that is ``none``), and it is finite where the student's features are 0.
-    - Where the term ``reads_labels``, it is 0 without labels; else it does not depend on them.
-    - Unless it takes from the batch's draws, it does not depend on the order of the examples.
+    - The loss has shape [] or [batch] and the logits' dtype, is finite and at least ``least``, also for a batch of one
+      example. Outside training it is equal for equal batches. The teachers' outputs are not changed.
+    - The gradient equals central differences, reaches everything that the term reads (``taps``; the logits for
+    ``none``),
+      and is finite for features of 0.
+    - If the term ``reads_labels``, it is 0 without labels; otherwise it does not depend on them.
+    - Unless it draws from the batch's generator, it does not depend on the order of the examples.
     - Unless it has parameters, the same teacher twice counts as one.
     - ``zero_when_equal``: it and its gradient are 0 for a student equal to its teacher.
 
@@ -35,12 +36,12 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
 
     Args:
         term: The term, or its name in ``TERMS``.
-        zero_when_equal: Whether the term promises that.
+        zero_when_equal: Whether the term has this property.
         least: Lower bound of the loss.
-        options: Settings of the term, less ``weight``.
+        options: Settings of the term, without ``weight``.
 
     Raises:
-        AssertionError: What of this does not hold.
+        AssertionError: The term breaks one of these rules.
     """
     term = TERMS[term] if isinstance(term, str) else term
     settings = build(term.options, {"weight": 1.0, **options}, "options")
@@ -99,7 +100,7 @@ def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
 def _asked(
     loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
+    """Return the loss of the examples ``rows``, and its gradients by the student's outputs (0 if unused)."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     student_part, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
@@ -112,17 +113,17 @@ def _asked(
 def check_weighting(weighting: str | Weighting) -> None:
     """Check a weighting of teachers on random outputs q [6, 3, 4] of three teachers.
 
-    - Weights are [examples, teachers], not negative and finite. So they are for a single teacher, and for teachers that
-      say what they are compared with: their biases, the uniform distribution, one label.
-    - Teachers in another order have the same weights, and so have examples without the others.
-    - Teachers that say the same, with the same share and bias, have the same weight.
+    - Weights are [examples, teachers], finite and not negative. This also holds for a single teacher, and for teachers
+      whose outputs equal their biases, the uniform distribution, or one label.
+    - The weights do not depend on the order of the teachers, and those of an example not on other examples.
+    - Teachers with equal outputs, shares and biases have equal weights.
 
     Args:
-        weighting: The function, or its name in ``WEIGHTINGS``. Only those of the package that read no biases are given
-            None for them.
+        weighting: The function, or its name in ``WEIGHTINGS``. Only weightings of the package that read no biases
+            receive None for them.
 
     Raises:
-        AssertionError: What of this does not hold.
+        AssertionError: The weighting breaks one of these rules.
     """
     function, biased = (weighting, True) if callable(weighting) else (WEIGHTINGS[weighting], needs_bias(weighting))
     q, shares = torch.arange(72.0).cos().reshape(6, 3, 4).softmax(2), torch.tensor([0.2, 0.3, 0.5])

@@ -26,16 +26,16 @@ _JOB = (
 def check_launcher(name: str, *overrides: str) -> None:
     """Check that ``hydra/launcher=name`` runs a sweep as ``basic`` does.
 
-    A sweep of three jobs, the second of which is refused: the other two have the results, rounds and weights of
-    ``basic``; the second has its ``failed.json``; the exit code is 2, for a mistake of the user's. The same command
-    without that job ends with 0 and begins no job again.
+    The sweep has three jobs, and the second one is refused. The other two have the results, rounds and weights of
+    ``basic``. The second has its ``failed.json``, and the exit code is 2, for a user error. The same command without
+    that job ends with 0 and starts no job again.
 
     Args:
         name: The name of the launcher; its package must be installed.
-        overrides: Further words of the command, such as ``hydra.launcher.n_jobs=2``.
+        overrides: Further overrides of the command, such as ``hydra.launcher.n_jobs=2``.
 
     Raises:
-        AssertionError: For the first difference that is found.
+        AssertionError: The first difference.
     """
     with tempfile.TemporaryDirectory() as folder:
         basic, launched = Path(folder, "basic"), Path(folder, "own")
@@ -59,7 +59,7 @@ def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:
-    """Run the sweep, which is to end with ``expected``; return its jobs' logs, a line more for each beginning."""
+    """Run the sweep, which should end with ``expected``; return its jobs' logs, with one line for each start."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(["-m", *small_run(_JOB, out, *words)])
     assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{errors.getvalue()}"

@@ -1,11 +1,11 @@
 """Checks of a federated algorithm on small runs.
 
-Each check takes ``words``, the overrides that choose the algorithm, and ``folder``, an empty folder for its runs. The
-words are added to those of :data:`SMALL_RUN` and replace those with the same key::
+Each check takes ``words``, the overrides that select the algorithm, and ``folder``, an empty folder for its runs. The
+overrides are added to those of :data:`SMALL_RUN` and replace those with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
-Words may also add a fleet, privacy, clusters, personalization or distillation by the server.
+Overrides may also add a fleet, privacy, clusters, personalization or distillation by the server.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
-    """Check that under ``privacy`` all that a client sends is clipped, or that the algorithm refuses it in one line.
+    """Check that ``privacy`` clips everything that a client sends, or that the algorithm refuses it in one line.
 
-    Without noise, but with a bound ``clip`` that every message exceeds, all messages are named as clipped, and what the
-    server sends moves by at most the bound for each participant, over the expected number of participants.
+    There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. The server's
+    entries change by at most the bound times the number of participants, divided by their expected number.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
@@ -137,7 +137,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
 
 
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
-    """Run the small run with ``words`` and ``more``, and check what it leaves."""
+    """Run the small run with ``words`` and ``more``, and check its records."""
     finished = run(small_run(words, folder, *more))
     result, *rows = untimed(finished)
     assert result["status"] == "done", f"the run has {result['status']}"
@@ -148,7 +148,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
 
 
 def untimed(finished: FinishedRun) -> list[Record]:
-    """Return the result and the rows of a run without what differs between two runs of the same work."""
+    """Return the result and the rows of a run without values that differ between two equal runs, such as times."""
     timed = ("seconds", "digest", "device")
     return [without(row, *timed) for row in (content_of(finished.result), *finished.rounds)]
 

@@ -17,15 +17,17 @@ TOLERANCE = 1e-9
 def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, seed: int = 0) -> None:
     """Check a metric on random predictions of ``examples`` examples and ``classes`` classes.
 
-    What is checked:
+    These rules are checked:
 
-    * The facts for tables: ``better`` is a direction, ``scale`` and ``top`` are above 0.
-    * The value is a finite number from 0 to ``top`` and changes no array. It does not depend on the order of the
-      examples. Certain and correct predictions score at least as well as random ones.
-    * ``of_sums``, where there is one, gives each of a batch of resamples the value that it has alone, also where all
-      examples have one class; sums over the parts of a test set are added to those of the whole.
+    * The facts for tables: ``better`` is a direction, ``scale`` and ``top`` are positive.
+    * The value is a finite number from 0 to ``top``, and the metric changes no array. It does not depend on the order
+    of
+      the examples. Certain and correct predictions score at least as well as random ones.
+    * ``of_sums``, if there is one, gives each resample in a batch the same value as alone, also if all examples have
+    one
+      class. Sums over the parts of a test set add up to those of the whole.
 
-    A metric that is not of predictions is computed during the run, and only its facts are checked.
+    For a metric that does not read predictions, only the facts are checked.
 
     Args:
         metric: Name in ``METRICS``, or the entry itself.
@@ -34,8 +36,8 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
         seed: Seed of the predictions.
 
     Raises:
-        AssertionError: The metric breaks its contract.
-        ValueError: It changes the arrays of its argument, which are read-only here.
+        AssertionError: The metric breaks one of these rules.
+        ValueError: The metric changes its arguments, whose arrays are read-only.
     """
     metric = METRICS[metric] if isinstance(metric, str) else metric
     assert metric.better in ("higher", "lower") and min(metric.scale, metric.top) > 0, f"better, scale or top: {metric}"

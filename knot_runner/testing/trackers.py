@@ -22,12 +22,12 @@ EXAMPLE_ROWS = ({"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1
 def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
     """Check a tracker by mirroring a small run several times.
 
-    What is checked:
+    These rules are checked:
 
-    * The tracker begins once, receives every row in order, then the summary, and is closed. It takes rows with
-      nested keys, texts, ``None`` and numbers that are not finite.
-    * It continues a run that is resumed, and is closed as failed if the run ends with an error.
-    * It leaves the other files of the run's folder as they are.
+    * The tracker begins once, receives every row in order, then the summary, and is closed. It accepts rows with nested
+      keys, texts, ``None`` and numbers that are not finite.
+    * It continues a run that resumes, and is closed as failed if the run ends with an error.
+    * It does not change the other files of the run's folder.
     * If one of its calls fails, the run continues, one line reports the failure, and the tracker is not called again.
 
     Args:
@@ -36,7 +36,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
         options: ``tracker.options`` of the run.
 
     Raises:
-        AssertionError: The tracker breaks its contract.
+        AssertionError: The tracker breaks one of these rules.
     """
     spec = TrackerSettings(name, project="knot_runner", mode="offline", options=dict(options or {}))
     run = TrackedRun(spec, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
@@ -53,7 +53,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
 
 def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
-    """Mirror a run, or one that ends with an error after its rows; return the tracker's calls and what is reported."""
+    """Mirror a run, or one that ends with an error after its rows; return the tracker's calls and reports."""
     entry = TRACKERS[run.spec.name]
     calls: list[tuple[str, Any]] = []
     notes: list[str] = []

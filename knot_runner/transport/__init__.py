@@ -1,6 +1,6 @@
-"""Optimal transport between distributions on a few labels; independent of learning (KNOT eq. 1, 3, 4, Algorithm 1).
+"""Optimal transport between distributions on a few labels (KNOT eq. 1, 3, 4, Algorithm 1), independent of learning.
 
-``transport_loss`` is what methods use; ``semi_dual`` is the Newton method beneath it, with potentials and errors.
+Methods call ``transport_loss``. ``semi_dual`` is the underlying Newton method, with potentials and errors.
 """
 
 from knot_runner.transport.costs import Solver, TransportError, ground_cost, support

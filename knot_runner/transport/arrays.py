@@ -1,7 +1,7 @@
-"""Functions named differently in numpy and torch, so that one Newton method runs on arrays of either.
+"""Functions with different names in numpy and torch, so that one Newton method runs on arrays of either library.
 
-numpy is several times faster where the batch is small, as an operation costs it half a microsecond rather than several;
-torch is there for a GPU.
+For small batches numpy is several times faster, because an operation takes half a microsecond instead of several. torch
+is needed on a GPU.
 """
 
 from __future__ import annotations

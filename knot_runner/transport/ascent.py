@@ -25,12 +25,12 @@ from knot_runner.transport.arrays import FloatArray, in_library_of, library
 def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
-    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are not read.
+    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are ignored.
     ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
-    Taking label k out of the graph joins its neighbors by edges w_jk w_lk / W_k and hands its right-hand side on in
-    the same shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps
-    its relative accuracy.
+    Eliminating label k connects its neighbors by edges w_jk w_lk / W_k and distributes its right-hand side in the same
+    shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps its
+    relative accuracy.
     """
     lib = library(rhs)
     n, columns, _ = rhs.shape
@@ -68,7 +68,7 @@ PATIENCE = 4
 
 @dataclass
 class AscentRows:
-    """State of the rows still at work; the last axis of every array is the row."""
+    """State of the rows that have not converged; the last axis of every array is the row."""
 
     index: FloatArray
     p: FloatArray
@@ -101,9 +101,9 @@ def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, t
 
 
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations; return all rows, in order: see ``h`` and ``done``.
+    """Maximize D for every row in at most ``most`` iterations; return all rows, in order, with ``h`` and ``done``.
 
-    ``cost`` [n, n, 1]. ``h`` is -1e8 eps, or as small, where q_j = 0.
+    ``cost`` [n, n, 1]. ``h`` is at most -1e8 eps where q_j = 0.
     """
     every = 1 if library(rows.h) is np else PATIENCE
     levels = not bool((rows.eps <= epsilon).all())
@@ -222,7 +222,7 @@ def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def _graph(s: FloatArray, ps: FloatArray) -> FloatArray:
-    """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; the rest is not set."""
+    """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; others are undefined."""
     edges = library(s).empty_like(s)
     for k in range(1, len(s)):
         edges[k, :k] = (ps[:, :k] * s[:, k : k + 1]).sum(0)

@@ -13,10 +13,10 @@ from knot_runner.config.strict import require
 
 
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
-    """Return points [n, d'] on which the cost is measured, from the labels' coordinates [n, d].
+    """Return points [n, d'] between which the cost is measured, from the labels' coordinates [n, d].
 
-    ``semantic``: the coordinates (the paper's main runs); ``onehot``: the unit vectors, so that any two labels are
-    sqrt(2) apart (the public ERC code); ``hybrid``: both side by side (the public SA code).
+    ``semantic``: the coordinates (the paper's main runs). ``onehot``: the unit vectors, so that any two labels are
+    sqrt(2) apart (the public ERC code). ``hybrid``: both, concatenated (the public SA code).
     """
     units = torch.eye(len(coordinates), dtype=coordinates.dtype, device=coordinates.device)
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]

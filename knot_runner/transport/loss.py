@@ -39,10 +39,11 @@ SLACK = 1e3
 def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tensor:
     """Return the cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
 
-    p and q may broadcast: p [B, 1, n] against q [B, K, n] gives [B, K]. Differentiable by p, once; q and ``points`` are
-    constants. A row of p that is not finite (a diverged student) gives nan.
+    p and q may broadcast: p [B, 1, n] with q [B, K, n] gives [B, K]. The result can be differentiated once, with
+    respect to p; q and ``points`` are constants. A row of p that is not finite (a diverged student) gives nan.
 
-    Raises :class:`TransportError` for rows that are no probability vectors and for rows that did not converge.
+    Raises:
+        TransportError: A row is not a probability vector, or did not converge.
 
     >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
     >>> points = torch.tensor([[0.0], [1.0], [2.0]])
@@ -105,9 +106,9 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Return the published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
+    """Return the published call: geomloss' schedule, in p's precision. It does not converge, and does not warn.
 
-    The published runs had geomloss 0.2.4; 0.3.1 gives values 2e-5 to 6e-5 above its own.
+    The published runs used geomloss 0.2.4. Values of 0.3.1 are 2e-5 to 6e-5 larger.
     """
     from geomloss import SamplesLoss
 
@@ -121,9 +122,9 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 by POT's linear program, one row after another on the CPU: slow (about 0.1 ms a row), an oracle.
+    """Solve eps = 0 by POT's linear program, one row after another on the CPU. Slow (about 0.1 ms a row), a reference.
 
-    Where many potentials are optimal (p equal to q, say), the gradient is one of them.
+    If several potentials are optimal (such as for p equal to q), the gradient is one of them.
     """
     import numpy as np
     import ot
@@ -172,9 +173,9 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W1 [N] of the rows of p and q [N, n], and potentials [N, n]: subgradients by p, up to a constant.
+    """Return W1 [N] of the rows of p and q [N, n], and potentials [N, n], up to a constant: subgradients by p.
 
-    In float64, in units of ``points`` [n, d]; rows are scaled to sum to 1.
+    Computed in float64, in units of ``points`` [n, d]. Rows are scaled to sum 1.
     """
     p, q = unit_mass(p), unit_mass(q)
     points = points.double()

@@ -1,15 +1,15 @@
-"""The potential of entropic optimal transport where it is known: in the limit of small eps, and of p to itself.
+"""Closed-form potentials of entropic optimal transport: in the limit of small eps, and of p to itself.
 
-As eps falls, mass moves along the edges of a tree (trees.py), over each edge in one direction only, and the
-flow over an edge is known: the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the
-shares of newton.py. Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can
-reach. Let F be the flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the
-node and not on the origin of the mass at it, so that::
+As eps decreases, mass moves along the edges of a tree (trees.py), over each edge in one direction only. The flow over
+an edge is the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the shares of newton.py.
+Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can reach. Let F be the
+flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the node and not on the
+origin of the mass at it, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
-Mass that moves against F, of the order of exp(-2 length / eps), is neglected. Of a
-distribution to itself the plan is symmetric, so both potentials are one.
+Mass that moves against F, of the order of exp(-2 length / eps), is neglected. The plan from a distribution to itself is
+symmetric, so both potentials are equal.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TINY = 1e-300
 def limit_potential(
     q: FloatArray, excess: FloatArray, trees: TransportTrees, epsilon: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (h = g + eps log q [n, N] up to a constant in each column, the least flow over any edge [N]).
+    """Return (h = g + eps log q [n, N] up to a constant in each column, the smallest flow over any edge [N]).
 
-    ``excess`` [n, N]: q - p, of sum 0. h is -1e8 eps, or less, where q = 0. A flow is in units of what is moved in all
-    on the side of its edge where that is less: where it is as small as rounding, the limit is not known. An edge over
-    which nothing flows is given no difference of potential, though it may have any up to its length.
+    ``excess`` [n, N]: q - p, with sum 0. h is at most -1e8 eps where q = 0. A flow is relative to the mass that moves
+    on the smaller side of its edge. If it is as small as rounding, the limit is unknown. An edge without flow is
+    assigned no difference of potential, although any value up to its length is valid.
     """
     lib = library(q)
     lengths, below, lower, upper = (in_library_of(a, q) for a in (trees.lengths, trees.below, trees.lower, trees.upper))

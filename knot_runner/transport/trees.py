@@ -1,11 +1,11 @@
-"""Trees along which mass moves in unregularized optimal transport, and the cost in closed form on one.
+"""Trees along which mass moves in unregularized optimal transport, and the closed-form cost on a tree.
 
-If the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree. The flow over an
+If the cost is the distance in a tree, as on a line and between leaves, all mass moves along that tree. The flow over an
 edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
 
     W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
 
-Labels with an ultrametric cost are leaves, such as superclasses and one-hot labels. Let d_1 < d_2 < ... be their
+Labels with an ultrametric cost, such as superclasses and one-hot labels, are leaves. Let d_1 < d_2 < ... be their
 distances. Groups of labels that are at most d_l apart are the subtrees of level l, and the edge above one has the
 weight (d_l+1 - d_l) / 2. For a few other labels, mass moves along a tree of the labels given by the optimal vertex of
 the dual::
@@ -128,7 +128,7 @@ class TransportTrees:
 
 
 def transport_trees(cost: np.ndarray) -> TransportTrees | None:
-    """Return the trees of ``cost`` [n, n], Euclidean distances; None for too many labels that are on no tree."""
+    """Return the trees of ``cost`` [n, n], Euclidean distances; None for too many labels that do not lie on a tree."""
     return _trees(cost.tobytes(), len(cost))
 
 

@@ -1,6 +1,6 @@
 """YAML files: those of ``conf/`` and of a user's ``--config-dir``, by group, and the ``config.yaml`` of runs.
 
-The latter are read as plain values, safely, and fast for the many files of a sweep, which share most sections.
+The latter are parsed as plain values, with a fast parser, because a sweep has many files that share most sections.
 """
 
 from __future__ import annotations

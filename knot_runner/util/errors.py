@@ -50,7 +50,7 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two choices of groups that do not go together: ``one`` and ``other`` as they are typed, such as ``task=sa``.
+    """Two choices of groups that are not compatible: ``one`` and ``other`` as the user types them, such as ``task=sa``.
 
     Args:
         one: The first choice.
@@ -105,10 +105,10 @@ OTHER_NAMES = PEER_NAMES | {
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the one of ``known`` that is near ``word``; None if there is none.
+    """Return the name in ``known`` that is near ``word``; None if there is none.
 
-    A name is near at an edit distance of at most 2, or if it is the only one that begins with ``word``. Case does not
-    matter. A name in a folder (``kd/mnist``) is also compared without the folder.
+    A name is near if its edit distance is at most 2, or if it is the only one that begins with ``word``. Case is
+    ignored. A name in a folder (``kd/mnist``) is also compared without the folder.
     """
     names = {}
     for name in map(str, known):
@@ -212,5 +212,5 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
 
 
 def counted(count: int, name: str) -> str:
-    """Return ``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
+    """Return a number with its noun, in the singular or plural: ``1 run``, ``3 runs``."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -1,4 +1,4 @@
-"""Atomic writing: temp file, fsync, rename, folder fsync; and locks that die with the process."""
+"""Atomic writing (temporary file, fsync, rename, fsync of the folder), and locks that end with the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the error, in one line, of a failed call on ``path``, which was to write ``needed`` bytes (0: none)."""
+    """Return the error, in one line, of a failed call on ``path`` that tried to write ``needed`` bytes (0: none)."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
         hint = "Make room, then repeat the command"
@@ -75,9 +75,10 @@ def removal() -> Iterator[None]:
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Create ``folder`` and checks that files can be created in it; leaves none.
+    """Create ``folder`` and check that files can be created in it.
 
-    Raises :class:`UserError` naming ``key``, the folder's setting.
+    Raises:
+        UserError: They cannot. The message names ``key``, the folder's setting.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +131,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
+    """Return ``value`` as indented JSON. NaN is refused, because JSON has none and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -147,7 +148,7 @@ def writable(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any | None:
-    """Return the JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
+    """Return the JSON in ``path``; None if it is missing, not a regular file, or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:
@@ -155,7 +156,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def parsed_json(content: bytes) -> Any | None:
-    """Return the JSON in ``content``; None when it is not valid."""
+    """Return the JSON in ``content``; None if it is not valid."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -169,9 +170,12 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that.
+    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that folder.
 
-    They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
+    Files are moved in the order of ``names``, so that a kill in between leaves the last ones.
+
+    Raises:
+        UserError: A file cannot be moved.
     """
     number = 1
     while (target := folder / f"set-aside-{number}").exists():
@@ -207,10 +211,14 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
+    """Hold an exclusive lock on ``path`` inside the block. It ends with the process, so no lock is left behind.
 
-    Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
-    Raises :class:`UserError` where the file cannot be made or locked, :class:`ReadOnlyError` on a read-only disk.
+    A second lock in the same process counts as another.
+
+    Raises:
+        BusyError: Another process holds the lock, and ``wait`` is false.
+        UserError: The file cannot be created or locked.
+        ReadOnlyError: The disk is read-only.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +237,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete temporary files of a killed process in ``folder``; call under the folder's lock."""
+    """Delete the temporary files of a killed process in ``folder``. Call this while holding the folder's lock."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 

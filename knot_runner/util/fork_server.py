@@ -1,6 +1,6 @@
-"""Imported by a fork server before anything else.
+"""Settings of the fork server, which imports this module first.
 
-The server then ignores Ctrl-C, ends with its parent even while it imports, and deletes its socket if its parent was
+The server then ignores Ctrl-C, ends with its parent even during imports, and deletes its socket if its parent was
 killed.
 """
 

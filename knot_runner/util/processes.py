@@ -46,12 +46,12 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
-    """Leave Ctrl-C to the parent, and end with the parent, however it died, after ``cleanup``.
+    """Leave Ctrl-C to the parent, and end with the parent in any case, after ``cleanup``.
 
     Call this first in a new process, so that a killed run leaves no process behind.
 
     Args:
-        parent: The id of a process of this machine; None: the process that started this one by multiprocessing.
+        parent: The id of a process on this machine; None: the process that started this one by multiprocessing.
         cleanup: Called when the parent has ended.
     """
 
@@ -69,7 +69,7 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
 
 
 def is_running(process: int) -> bool:
-    """Return whether there is such a process, zombies aside."""
+    """Return whether the process exists and is not a zombie."""
     if Path("/proc/self").exists():  # Linux
         return Path(f"/proc/{process}/exe").exists()  # a zombie has none
     try:
@@ -211,9 +211,10 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: Any, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """Return a process that calls ``target(its end of a pipe, *arguments)``, begun, and our end, which ends with it.
+    """Start a process that calls ``target(its end of a pipe, *arguments)``; return it and our end of the pipe.
 
-    Raises OSError when the system has no room for it.
+    Raises:
+        OSError: The system cannot start a process.
     """
     pipe, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *arguments), daemon=daemon)
@@ -225,7 +226,7 @@ def start_process(
 def prepared(preloaded: list[str]) -> BaseContext:
     """Return a multiprocessing context: the fork server, which imports ``preloaded`` of the first call.
 
-    It forks each process from its single thread, so that no process spends seconds on importing torch.
+    The server forks each process from its single thread, so that no process spends seconds on importing torch.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process gets its parent's start method, and without joblib would not know "loky", that of joblib's workers
@@ -258,10 +259,10 @@ os.register_at_fork(after_in_child=_note_imports)
 
 
 def _go_on_with_server(preloaded: list[str]) -> None:
-    """Let a forked process fork its own processes by the same server, if it imported ``preloaded``.
+    """Let a forked process use the same server for its own processes, if it imported ``preloaded``.
 
-    multiprocessing intends this, but a forked process does not know of its running server and starts another, which
-    imports torch again: seconds for each job of a sweep with workers.
+    multiprocessing intends this, but a forked process does not know its running server. It would start another one,
+    which imports torch again: seconds for each job of a sweep with workers.
     """
     global _has_server
     asks_with_key = sys.version_info >= (3, 14)  # which a forked process does not have
@@ -312,8 +313,8 @@ def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
 def main_left_alone() -> Iterator[None]:
     """Inside the block, start processes without importing the user's ``__main__``.
 
-    Multiprocessing imports it by default: each process would run a script without ``if __name__ == "__main__"`` once
-    more.
+    By default, multiprocessing imports it. Each process would then run a script without ``if __name__ == "__main__"``
+    once more.
     """
     prepared = spawn.get_preparation_data
 

@@ -1,4 +1,4 @@
-"""Ray, imported on use: it is an extra, and takes seconds to import and to connect."""
+"""Ray, which is imported when it is used: it is an extra, and takes seconds to import and to connect."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kill_after(parent: int) -> None:
 
 
 def _is_rays(process: int) -> bool:
-    """Return whether ``process`` is one of Ray: an agent or a worker (``ray::NAME``), or a program of its package."""
+    """Return whether ``process`` belongs to Ray: an agent, a worker (``ray::NAME``), or a program of its package."""
     try:
         line = Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
@@ -65,8 +65,8 @@ def _is_rays(process: int) -> bool:
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
-    """Set no handler: Ray has one for SIGTERM, which ends this process with another exit code.
+    """Set no handler. Ray has one for SIGTERM, which ends this process with another exit code.
 
-    Signals that end this process are ignored from then on, as asked.
+    Signals that end this process are ignored from now on.
     """
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

@@ -29,7 +29,7 @@ class Memory:
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def close(self) -> None:
-        """Close the file descriptor; views of the bytes stay valid."""
+        """Close the file descriptor. Views of the bytes stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -44,9 +44,10 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """Return the bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory.
+    """Return the bytes of the file ``path``, memory-mapped: pages are read on use and take no process memory.
 
-    Raises OSError.
+    Raises:
+        OSError: The file cannot be read.
     """
     import numpy as np
 
@@ -57,7 +58,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
+    """Return the mapped file that holds the contiguous bytes of ``array``, and their offset; None for other arrays."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:

@@ -1,7 +1,7 @@
-"""Standard output and error whose failures end no run.
+"""Standard output and error whose failures do not end a run.
 
-Output refused by a terminal, pipe or full disk is dropped and reported. A run takes hours and its records are files, so
-a line that cannot be printed must not cost them.
+Output that a terminal, pipe or full disk refuses is dropped and reported. A run takes hours and its records are files,
+so a line that cannot be printed must not end it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_open(descriptor: int) -> bool:
 def lasting() -> Iterator[Stream]:
     """Inside the block, make ``sys.stdout`` (which is yielded) and ``sys.stderr`` a :class:`Stream`.
 
-    A closed one (``>&-``) is opened on the null device: otherwise the next opened file would get its number, and prints
+    A closed one (``>&-``) is opened on the null device. Otherwise the next opened file would get its number, and prints
     would be written to it.
     """
     for number in (0, 1, 2):
@@ -94,7 +94,7 @@ def _restore(out: TextIO, err: TextIO) -> None:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Return the exit code of a command that ends with ``code``, after its last output; reports dropped output."""
+    """Return the exit code of a command that ends with ``code``, after its last output; report dropped output."""
     out.flush()
     if out.problem is None or code:
         return code

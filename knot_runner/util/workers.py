@@ -34,7 +34,7 @@ _DIED = (
 
 @dataclass(frozen=True)
 class HandlerMessage:
-    """What a handler sends before its reply."""
+    """A message that a handler sends before its reply."""
 
     content: Any
 
@@ -59,7 +59,7 @@ class WorkerProcess:
         self.process, self.pipe = started
 
     def send(self, request: Any) -> None:
-        """Send a request. Raises what pickling raises, and :class:`WorkerDied`."""
+        """Send a request. Raises errors of pickling, and :class:`WorkerDied`."""
         try:
             self.pipe.send(request)
         except OSError:
@@ -105,7 +105,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
-    """Return (none, result), or the error: one of ours as it is, any other as the text of its traceback."""
+    """Return (None, result), or the error: a user error unchanged, any other as the text of its traceback."""
     try:
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:
@@ -157,7 +157,7 @@ class TaskPool:
         self.close()
 
     def grow(self, workers: int) -> None:
-        """Begin processes until there are ``workers``, or leave those that there are. Raises OSError."""
+        """Start processes until there are ``workers``, or keep those that exist. Raises OSError."""
         try:
             while len(self._workers) < workers:
                 self._workers.append(self._begin())
@@ -177,8 +177,11 @@ class TaskPool:
         """Yield (index, its error or None, its result) of every request, in order of completion.
 
         A request is taken from ``requests`` when a process is free for it. ``ahead_of``: the number of requests, if
-        these are small; a process is then sent its next one in advance, as long as enough remain for all processes.
-        ``watch`` is called with what handlers send meanwhile. Raises :class:`UserError` when a process died.
+        they are small. A process is then sent its next one in advance, as long as enough remain for all processes.
+        ``watch`` receives the messages of handlers.
+
+        Raises:
+            UserError: A process died.
         """
         waiting = enumerate(requests)
         in_flight = {worker.pipe: (worker, deque[int]()) for worker in self._workers}

@@ -29,10 +29,7 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, what preparing the missing ones shows, and how long they take.
-
-    Returns 2 if the sweep would stop.
-    """
+    """Print the jobs, the preview of the missing ones, and their expected time. Return 2 if the sweep would stop."""
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
@@ -61,7 +58,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
-    """Return a line for each task whose jobs hold out different default shares; [] if the preset says why."""
+    """Return a line for each task whose jobs hold out different default shares; [] if the preset explains them."""
     if report := jobs[0].settings.report:
         from knot_runner.report.claims.spec import unlike_reason
 
@@ -133,7 +130,7 @@ def _summary(count: Counter[str]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
-    """Print what preparing ``jobs`` shows and how long they take; return the exit code."""
+    """Print the preview of ``jobs`` and their expected time; return the exit code."""
     from knot_runner.cli.preview import preview, time_left
     from knot_runner.data.preflight import no_data
 

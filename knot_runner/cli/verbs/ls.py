@@ -1,6 +1,6 @@
-"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, ours and the user's own.
+"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, including the user's.
 
-Descriptions are read from the heads of the YAML files only, so that it answers at once.
+Descriptions are read from the first lines of the YAML files, so that the command is fast.
 """
 
 from __future__ import annotations
@@ -115,6 +115,6 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """Return the content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
+    """Return the content of a YAML file, parsed by libyaml if PyYAML has it (ten times as fast)."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return loader(path.read_text(encoding="utf-8")).get_single_data()

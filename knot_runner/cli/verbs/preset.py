@@ -33,12 +33,12 @@ class Preset:
 
     @property
     def spec(self) -> Config:
-        """The preset's ``report:`` section, which defines its output."""
+        """Return the preset's ``report:`` section, which defines its output."""
         return self.jobs[0].settings.report or {}
 
     @property
     def out(self) -> Path:
-        """``paths.output_dir``."""
+        """Return ``paths.output_dir``."""
         return Path(self.jobs[0].settings.paths.output_dir)
 
 

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def report_command(options: argparse.Namespace) -> int:
-    """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
+    """Write ``<out>/reports/<preset>.html``; print its path and the runs it uses.
+
+    Raises:
+        UserError: The preset has no finished run.
+    """
     preset = typed_preset(options, "report")
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page

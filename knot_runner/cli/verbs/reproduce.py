@@ -31,7 +31,10 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: unknown)."""
+    """A preset, and further overrides ``words`` of its command.
+
+    ``minutes``: the recorded time of its ``runs`` (None: unknown).
+    """
 
     preset: str
     words: list[str] = field(default_factory=list)
@@ -57,7 +60,7 @@ class Candidate:
 
     @functools.cached_property
     def folders(self) -> dict[Path, int]:
-        """Folder of each run, and its seed; jobs that are the same run count once."""
+        """Return the folder of each run, and its seed. Jobs that are the same run count once."""
         return {job.folder: job.settings.seed for job in self.preset.jobs}
 
     @functools.cached_property
@@ -145,7 +148,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates by claims per minute of their missing runs, most first; those of unknown time last."""
+    """Return candidates by claims per minute of their missing runs, largest first; those of unknown time last."""
 
     def rank(candidate: Candidate) -> tuple[bool, float]:
         minutes = candidate.minutes_left()

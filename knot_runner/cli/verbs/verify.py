@@ -54,7 +54,7 @@ NOT_MADE = "not rerun"
 
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
-    """Return the verdict on one run; prints it with its evidence."""
+    """Print the verdict on one run with its evidence, and return it."""
     from knot_runner.bundles.unpack import quoted
 
     try:
@@ -115,7 +115,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Return the names of files whose digests differ; else the digests of all data read."""
+    """Return the names of files whose digests differ; if there are none, the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))

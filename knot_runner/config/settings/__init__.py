@@ -1,7 +1,7 @@
 """Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
 
-Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learned; ``methods/``: by what; ``checks/``:
-whether they fit together.
+Start with ``run.py``, the settings of a run. ``tasks/``: data and labels; ``methods/``: algorithms; ``checks/``:
+compatibility of the two.
 """
 
 from knot_runner.config.settings.fleet import FleetSettings

@@ -133,7 +133,11 @@ OPTIONAL_ENGINES = "knot_runner.engines"
 
 
 def load_engine(name: str) -> None:
-    """Load the optional engine ``name``. Raises :class:`UserError` where there is no such engine."""
+    """Load the optional engine ``name``.
+
+    Raises:
+        UserError: There is no such engine.
+    """
     if name == "auto" or name in ENGINES:
         return
     if name.isidentifier() and importlib.util.find_spec(f"{OPTIONAL_ENGINES}.{name}") is not None:

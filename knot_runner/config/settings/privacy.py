@@ -54,7 +54,7 @@ class UserPrivacySettings:
 
 
 def check_privacy(settings: Settings) -> None:
-    """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
+    """Raise :class:`UserError` for settings that privacy does not cover. The method's messages are checked later."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
     chosen = f"method={method.name}"
     if not isinstance(method, FederatedSettings):

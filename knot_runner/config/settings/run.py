@@ -103,7 +103,7 @@ class Settings:
 
     @property
     def on_images(self) -> bool:
-        """Whether the task is one of images, so that clients train in rounds."""
+        """Return whether the task is an image task, whose clients train in rounds."""
         return isinstance(self.task, ImageTaskSettings)
 
 
@@ -220,7 +220,7 @@ def _method_settings(method: Config) -> type:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Return the groups whose kind depends on the task; they are built first so that errors name their keys."""
+    """Return the groups whose kind depends on the task. They are built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:

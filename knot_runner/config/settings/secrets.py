@@ -1,4 +1,4 @@
-"""API keys and passwords in environment variables must not get into records, which are shared with others."""
+"""API keys and passwords in environment variables must not get into records, because records are shared with others."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with ``images`` of a reader (types, lengths, shapes, ranges); "" if nothing."""
+    """Return the problem of ``images`` from a reader (types, lengths, shapes, ranges); "" if there is none."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
@@ -116,7 +116,7 @@ class _Capped:
         self.path, self.file, self.most, self.left = path, file, most, most
 
     def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, or what is left of the stream."""
+        """Return the next ``size`` bytes, or the rest of the stream."""
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:

@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
-Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image.
-Python: a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. It is read by :func:`read_literals`, not
-unpickled: a pickle's stack machine that knows only what plain data needs. Opcodes and names are compared with those
-known here; any other is refused, so that nothing in the file is ever called or imported.
+Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
+a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads it without
+unpickling: it interprets only the opcodes and names that plain data needs and refuses all others, so that nothing in
+the file is ever called or imported.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Train and test of releases: each entry is a folder of batches or a tar (.tar.gz) of that folder.
+    """Return train and test images: each entry is a folder of batches or a tar (.tar.gz) of that folder.
 
-    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. A note reports missing images: a file cut at a record's border
-    has no other sign of it. Raises :class:`UserError` naming the file.
+    uint8 [N, 3, 32, 32]; CIFAR-100 with its fine labels. A note reports missing images, because a file that ends at a
+    record's border shows no other sign of truncation.
+
+    Raises:
+        UserError: A file is damaged. The message names it.
     """
     parts = by_part(_read_part)(folder, settings)
     for part, images in (("train", parts.train), ("test", parts.test)):
@@ -149,7 +152,7 @@ PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TY
 
 
 class Refused(Exception):
-    """The file is broken, or holds more than plain data; the text says what."""
+    """The file is damaged, or holds more than plain data; the text says which."""
 
 
 class _Array:
@@ -167,8 +170,11 @@ class _Array:
 def read_literals(content: bytes) -> Any:
     """Return the value in ``content``, without running code.
 
-    It consists of dicts (keys str or bytes), lists, tuples, whole numbers and strings, and uint8 numpy arrays in the
-    top dict. Raises :class:`Refused`.
+    It consists of dicts (keys str or bytes), lists, tuples, integers and strings, and of uint8 numpy arrays in the top
+    dict.
+
+    Raises:
+        Refused: It holds anything else.
     """
     machine = _Machine(len(content))
     try:

@@ -61,7 +61,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
-    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
+    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") for a path without a zip."""
     parts = PurePosixPath(entry).parts
     for stop, name in enumerate(parts, 1):
         path = root.joinpath(*parts[:stop])

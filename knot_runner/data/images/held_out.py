@@ -135,7 +135,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class UnlabeledImages:
-    """Training images of the data set ``name``, in file order, every label -1; ``files``: what was read of them."""
+    """Training images of the data set ``name``, in file order, with labels -1; ``files``: the files that were read."""
 
     name: str
     images: Images
@@ -144,10 +144,12 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """Return the training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
+    """Return the training images of ``settings.source``, at most ``settings.max_examples`` (drawn by ``cut_seed``).
 
-    Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
-    below ``transfer`` or the file.
+    Labels are hidden before images are drawn, so they cannot influence the selection.
+
+    Raises:
+        UserError: The message names the key below ``transfer``, or the file.
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
@@ -185,7 +187,10 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
     """Return ``images`` in the shape and type of the pixels ``like`` [N, C, H, W] (uint8 or float32).
 
     Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
-    rounded. Raises :class:`UserError`.
+    rounded.
+
+    Raises:
+        UserError: The images cannot be converted.
     """
     pixels, shape = images.pixels, like.shape[1:]
     channels, wanted = pixels.shape[1], shape[0]
@@ -236,7 +241,7 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
 
 
 def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
-    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, if it has none, in its subfolders."""
     path = folder.path(entry)
     if not path.is_dir():
         raise UserError("expected a folder of images", path)

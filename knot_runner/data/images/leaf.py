@@ -23,11 +23,13 @@ Writer = tuple[np.ndarray, np.ndarray]
 
 
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Train and test images with writers and files, of json files or folders of them.
+    """Return train and test images with writers and files, from JSON files or folders of them.
 
-    A writer is in one train file, and that file counts for the writer's test images too, whatever test file they lie in
-    (LEAF names test shards otherwise). uint8 where all pixels are k/255, else float32. Raises :class:`UserError` naming
-    file and writer for anything that does not fit.
+    A writer belongs to one train file. That file also counts as the file of the writer's test images, in whatever test
+    file they are (LEAF names test shards differently). Pixels are uint8 if all are k/255, otherwise float32.
+
+    Raises:
+        UserError: A file does not fit. The message names file and writer.
     """
     train: dict[str, Writer] = {}
     home: dict[str, int] = {}

@@ -29,7 +29,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return one point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
+    """Return one point per class [C][d] by ``task.geometry``; None for "given" without coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -43,12 +43,12 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    """Return ``classes`` at their ``coordinates``; without coordinates, all pairs have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two.
+    """Return points [C][C + S] at distance ``WITHIN`` in the same superclass, and ``ACROSS`` in different ones.
 
     A point is the scaled unit vector of the class, followed by that of its superclass.
     """
@@ -59,7 +59,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with the ``parts`` that a plug-in read."""
+    """Return the problem of the ``parts`` that a plug-in read; "" if there is none."""
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:

@@ -13,10 +13,11 @@ NOBODY = -1
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Return ``exact`` [clients, classes] >= 0 as whole numbers (int64) with the same column sums, which are whole.
+    """Round ``exact`` [clients, classes] >= 0 to integers (int64) with the same column sums, which are integers.
 
-    Largest remainders, class by class: every entry is its floor or one more. What earlier classes rounded away is added
-    to a client's remainder, so that a client with a small share of many classes also gets its share of all images.
+    Largest remainders, class by class: every entry is rounded down or up. The amount that earlier classes lost by
+    rounding is added to a client's remainder, so that a client with small shares of many classes also gets its share of
+    all images.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -71,12 +72,12 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return the client's number of each of ``images``, or NOBODY; None where the source names none."""
+    """Return the client's number of each of ``images``, or NOBODY; None if the source has no owners."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return one client for each of ``numbers``, those of the training examples."""
+    """Return one client for each number in ``numbers``, which has one entry per training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))

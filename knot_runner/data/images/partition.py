@@ -37,10 +37,12 @@ REMEDIES = {
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
+    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``), determined by ``seed``.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
-    Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
+
+    Raises:
+        UserError: A setting cannot be satisfied, or a client would have no training images.
     """
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
@@ -63,7 +65,7 @@ def partition_rng(seed: int, kind: str) -> np.random.Generator:
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """Return the partition in which client ``owner[i]`` has training image i; test images follow the classes."""
+    """Return the partition in which client ``owner[i]`` has training image i. Test images follow the classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
@@ -116,8 +118,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition by a Dirichlet mixture of classes per client (Hsu et al. 2019).
 
-    The prior is alpha * C times the classes' frequencies: Dir(alpha, ..., alpha) where classes are equally frequent,
-    and IID as alpha grows also where they are not.
+    The prior is alpha * C times the classes' frequencies. It is Dir(alpha, ..., alpha) for equally frequent classes. As
+    alpha grows, clients become IID for any frequencies.
     """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
@@ -153,9 +155,10 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
-    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs.
+    """Return groups of neighboring classes: pairs, or at most half as many groups as ``clients``.
 
-    Raises :class:`UserError` where there are too few classes.
+    Raises:
+        UserError: There are too few classes.
     """
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
@@ -224,7 +227,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
-    """Return what is wrong with a ``partition`` of ``task``: type, number of clients, invalid rows; "" if nothing."""
+    """Return the problem of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if none."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)

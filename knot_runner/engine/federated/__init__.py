@@ -1,5 +1,5 @@
-"""Local training of a cohort of clients: one contract, several engines. Open ``loop.py`` first: the reference.
+"""Local training of a cohort of clients: one interface, several engines. Start with ``loop.py``, the reference.
 
-``cohort.py``: what is asked and answered; ``lean/``: worker processes on CPUs; ``stacked/``: a cohort as one program;
-``ray_engine.py``: actors of a cluster; ``choose.py``: the engine named in ``hardware``.
+``cohort.py``: requests and results; ``lean/``: worker processes on CPUs; ``stacked/``: a cohort as one program;
+``ray_engine.py``: actors in a Ray cluster; ``choose.py``: the engine that ``hardware`` selects.
 """

@@ -1,4 +1,4 @@
-"""The engine named in ``hardware``, without fallback; for clients of several architectures one per network."""
+"""The engine that ``hardware`` selects, without fallback. With several architectures, there is one engine for each."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 
 @dataclass(frozen=True)
 class EngineInputs:
-    """What an engine is made from.
+    """Inputs for building an engine.
 
-    Requests name ``networks`` by their place; ``note`` prints a line for the user; ``plugins``: of the run.
+    Requests refer to ``networks`` by their index; ``note`` prints a line for the user; ``plugins``: those of the run.
     """
 
     hardware: HardwareSettings
@@ -50,10 +50,13 @@ def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """Return the engine, ready to train. ``auto`` is the device's, or loop for stacked and a text model or one's own.
+    """Return the engine, ready to train.
 
-    ``others``: further networks, which requests name from 1 on. Raises :class:`UserError` naming the key for a device,
-    engine and precision that do not go together.
+    ``auto`` selects the engine of the device; for text models and custom models, it selects loop instead of stacked.
+    ``others``: further networks, with the numbers 1, 2, ... in requests.
+
+    Raises:
+        UserError: Device, engine and precision are not compatible.
     """
     inputs = EngineInputs(hardware, [network, *others], data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
@@ -134,10 +137,9 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 
 
 class PerNetwork:
-    """``engines``, one of each network, in this process; requests of network k go to the k-th.
+    """One engine for each network, in this process; requests for network k go to ``engines[k]``.
 
-    They compute one after another, on one device and the same data. (The lean engine's workers train any network
-    themselves.)
+    The engines run one after another, on the same device and data. (The workers of the lean engine train any network.)
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
@@ -145,15 +147,15 @@ class PerNetwork:
         self._engines = engines
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.__init__`."""
         return self._by_network(cohort, lambda engine, part: engine.train(part))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return self._by_network(requests, lambda engine, part: engine.logits(part))
 
     def close(self) -> None:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.close`."""
         for engine in self._engines:
             engine.close()
 

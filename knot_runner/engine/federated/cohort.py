@@ -32,7 +32,7 @@ def silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class ClientModel:
-    """Flat weights [P] and buffers [Q] (``engine.federated.flat``; running statistics, empty without BatchNorm)."""
+    """A model as flat vectors: weights [P] and buffers [Q], the running statistics (empty without BatchNorm)."""
 
     weights: Tensor
     buffers: Tensor
@@ -52,10 +52,10 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalWork:
-    """Inputs of a program.
+    """Inputs of a local program.
 
     ``model``: the module, with the request's weights and buffers; its final state is the client's result. ``examples``:
-    the client's; ``tensors``: the program's, on the module's device.
+    those of the client; ``tensors``: those of the program, on the module's device.
     """
 
     request: LocalTraining
@@ -83,9 +83,9 @@ class LocalWork:
 class LocalProgram:
     """A replacement for the steps of local training: ``run(settings, work)``.
 
-    ``settings``: plain data; ``tensors``: its inputs beside the request's, name -> tensor of any shape; ``further``:
-    epochs beside those of the request, for counting costs. Worker processes find ``run`` by its module and name, so it
-    stands at the top of a module of the package or of a plug-in.
+    ``settings``: plain data; ``tensors``: its inputs in addition to the request's, by name; ``further``: its epochs in
+    addition to the request's, which count as costs. Worker processes find ``run`` by its module and name, so it must be
+    defined at the top level of a module of the package or of a plug-in.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
@@ -98,14 +98,22 @@ class LocalProgram:
 class LocalTraining:
     """One client's work in one round.
 
-    ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
-    int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
-    and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: the objective's
-    inputs for each row, name -> [n, ...]. ``models``: others whose features the objective reads, such as the client's
-    last one. ``network``: number of the engine's network.
-    ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
-    training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
-    ``program``: replaces the training steps; the plain loop runs it in every engine.
+    Attributes:
+        client: The client's number.
+        round: The round, counted from 0.
+        seed: The seed of the run.
+        start: The model that training starts from, in the dtype of the computation. Requests of a round may share
+            it.
+        rows: Rows [n] int64 of the training examples.
+        test_rows: Rows [m] of the test examples that evaluate the model before and after training.
+        control: [P], added to every gradient (SCAFFOLD).
+        inputs: The objective's inputs for each row, name -> [n, ...].
+        models: Further models whose features the objective reads, such as the client's last one.
+        network: Number of the engine's network.
+        held: Number of rows at the end that are held out from training. Their mean loss is computed every
+            ``recipe.check`` steps, training stops after ``recipe.patience`` steps without a lower one, and the weights
+            with the lowest one are returned.
+        program: Replaces the training steps. Every engine runs it in the plain loop.
     """
 
     client: int
@@ -134,7 +142,7 @@ class LocalTraining:
     def is_plain(self) -> bool:
         """Return whether it is SGD at a constant rate, without early stopping, on a loss of logits and features.
 
-        Such requests run in any engine; others in the plain loop.
+        Every engine runs such requests. Other requests run in the plain loop.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -142,12 +150,18 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client returns.
+    """The result of one client.
 
-    Weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimized, without the proximal term),
-    how many of its test examples were right ``before`` and ``after``, and whether its weights are ``finite`` (checked
-    where it trained: there they are in the cache, and workers check in parallel). ``kept``: further tensors returned by
-    a program.
+    Attributes:
+        client: The client's number.
+        weights: The trained weights [P].
+        buffers: The running statistics [Q].
+        steps: The number of optimizer steps.
+        loss: The mean training loss over all steps, without the proximal term.
+        before: The number of correct predictions on its test examples before training.
+        after: The same after training.
+        finite: Whether all weights are finite. The engine checks this while the weights are in the cache.
+        kept: Further tensors that a program returns.
     """
 
     client: int
@@ -168,13 +182,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inference:
-    """A request for the logits of ``rows`` [n] of the test examples, or training examples, under one ``model``.
+    """A request for the logits of ``rows`` [n] of the test or training examples under one ``model``.
 
-    ``network``: the number of the engine's network. With ``output=features`` the answer is what its last layer reads.
-
-    ``many``: other models are evaluated on these rows, too, so that an engine may share work that depends on the rows
-    alone, which changes rounding; ``body``: identifier of the body, shared by models that differ only in their heads,
-    so that an engine may compute the heads' inputs once, to the same bits.
+    Attributes:
+        network: The number of the engine's network.
+        output: With ``features``, the result is the input of the last layer.
+        many: Whether other models are evaluated on the same rows. The engine may then share work that depends on
+            the rows only, which changes rounding.
+        body: Identifier of the body, equal for models that differ in their heads only. The engine may then compute
+            the inputs of the heads once, with the same bits.
     """
 
     model: ClientModel
@@ -193,7 +209,7 @@ class Engine(Protocol):
     device: torch.device
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Train every client of ``cohort``; results in the same order, on the CPU."""
+        """Train every client of ``cohort``; return the results in the same order, on the CPU."""
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Return the logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
@@ -215,14 +231,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+    """The configuration of a client's training: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2.
 
-    It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
-    start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.StageSettings` are what a user writes, as
-    they stand in the stage's key: the two share optimizer, rate, batch and decay, and nothing around them.
+    A method derives it from the settings for one client and one round (such as a learning rate from a temperature,
+    phases, or a proximal term). It is not stored. :class:`~knot_runner.config.settings.StageSettings`, in contrast, are
+    the settings of a stage as the user writes them, and part of its key.
 
-    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
-    ``patience``: of a request with held-out rows (:class:`LocalTraining`).
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, with T the maximum number of steps. ``check``,
+    ``patience``: for requests with held-out rows (:class:`LocalTraining`).
     """
 
     phases: tuple[Phase, ...]
@@ -247,9 +263,10 @@ def cosine_rate(lr: float, step: int, steps: int) -> float:
 
 
 class Course:
-    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``.
+    """The schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``.
 
-    ``held_loss()``: that of held-out examples, if any, which is checked before the first step and after the last, too.
+    ``held_loss()`` returns the loss of held-out examples, if any. It is also computed before the first step and after
+    the last.
     """
 
     def __init__(
@@ -263,7 +280,7 @@ class Course:
             self._check(0)
 
     def ends(self, step: int) -> bool:
-        """Return whether training ends after ``step`` steps; the model is then restored to the best one checked."""
+        """Return whether training ends after ``step`` steps. If so, restore the best model that was checked."""
         if self._recipe.cosine:
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:

@@ -37,7 +37,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Where each parameter and buffer lies, in the model's own order."""
+    """The position of each parameter and buffer in the flat vectors, in the model's order."""
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
@@ -71,8 +71,11 @@ class FlatLayout:
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
         """Return the mask [P] of the parameters whose names match ``patterns``.
 
-        Patterns are those of file names; ``head`` is the head. A parameter matches one of them, and none of those that
-        begin with "!". Raises :class:`UserError` for a pattern that nothing matches, or all.
+        Patterns use the syntax of file names; ``head`` stands for the head. A parameter is selected if it matches a
+        pattern, and no pattern that begins with "!".
+
+        Raises:
+            UserError: A pattern matches no parameter, or all.
         """
         mask = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
@@ -90,10 +93,7 @@ class FlatLayout:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
     def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
-        """Return a copy of ``weights`` [P] with another ``head``.
-
-        ``head``: the parameters as ``mask("head")`` picks them.
-        """
+        """Return a copy of ``weights`` [P] with another ``head``, the parameters that ``mask("head")`` selects."""
         whole, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
@@ -123,7 +123,7 @@ def layout_of(network: Network) -> FlatLayout:
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return (weights [P], buffers [Q]) of :func:`initial_network`, float32, which all clients start from."""
+    """Return the initial weights [P] and buffers [Q] of all clients, float32; see :func:`initial_network`."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
@@ -157,7 +157,7 @@ def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Return named views into ``flat`` [..., size]; leading dimensions stay."""
+    """Return named views into ``flat`` [..., size]; leading dimensions are kept."""
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 
@@ -171,7 +171,7 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the running statistics; a text model's buffer of position ids is not part of its state."""
+    """Return the running statistics. A text model's buffer of position ids is not part of its state."""
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 

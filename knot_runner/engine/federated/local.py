@@ -26,10 +26,10 @@ _Run = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the client's images: which parameters train, in which order, with which augmentation.
+    """One pass over the client's images: the parameters that train, the order, and the augmentation.
 
-    ``order`` [n'] int64 positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']
-    are the augmentation of each, or None.
+    ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']:
+    the augmentation of each image, or None.
     """
 
     trains: str
@@ -59,10 +59,10 @@ def steps(recipe: Recipe, count: int) -> int:
 
 
 def finite(weights: Tensor) -> list[bool]:
-    """Return whether each of ``weights`` [S, P] is finite throughout.
+    """Return for each row of ``weights`` [S, P] whether all values are finite.
 
-    A finite sum has finite terms alone: what is infinite or NaN stays so whatever is added. The sum of finite terms may
-    overflow, so one that is not finite is checked value by value.
+    If the sum is finite, all terms are, because infinity and NaN propagate. A sum of finite terms may overflow, so rows
+    whose sum is not finite are checked value by value.
     """
     sums = weights.sum(1).tolist()
     return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]

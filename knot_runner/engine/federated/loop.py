@@ -34,7 +34,10 @@ from knot_runner.util.errors import UserError
 
 
 class Loop:
-    """One client after another on ``device``, any network and objective. ``data``, ``test``: of all clients."""
+    """Trains one client after another on ``device``, with any network and objective.
+
+    ``data``, ``test``: the examples of all clients.
+    """
 
     name = "loop"
 
@@ -50,11 +53,11 @@ class Loop:
         self._watching = False
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.train`."""
         return [self.train_client(request) for request in cohort]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return [self._logits(request) for request in requests]
 
     def close(self) -> None:
@@ -81,7 +84,7 @@ class Loop:
         )
 
     def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
-        """Take all steps of the request; return (mean loss over all of them, steps). The model changes in place."""
+        """Take all steps of the request; return (mean loss over all steps, steps). The model changes in place."""
         model, recipe = self.model, request.recipe
         rows, loss = self._objective(request, examples)
         optimizers = {}
@@ -126,7 +129,7 @@ class Loop:
         return result
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the request's objective under the model as it is now."""
+        """Return the rows and the loss of the request's objective under the current model."""
         objective, labels = request.objective, self.data.labels
         inputs = ObjectiveInputs(
             labels[request.rows.to(labels.device)],
@@ -148,9 +151,9 @@ class Loop:
         return outputs.to(self.device)
 
     def _on_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss`` of logits alone.
+        """Return ``loss`` as a function of logits only.
 
-        What the head reads is kept in each forward pass from here on, that of a copy of the model, too.
+        From now on, each forward pass stores the input of the head, also in copies of the model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -221,7 +224,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Return the module; every request brings its weights, so those of our image models are not even initialized."""
+    """Return the module. Every request brings its weights, so our image models are not initialized."""
     if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
@@ -240,7 +243,7 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """Return the optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
+    """Return the optimizer of one kind of phase. Parameters that it does not train get no gradient in that phase."""
     named = list(model.named_parameters())
     if trains != "all":
         named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]

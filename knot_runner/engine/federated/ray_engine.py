@@ -31,12 +31,12 @@ Held = list[tuple[type[ClientData], list[np.ndarray]]]
 
 
 class RayEngine:
-    """Actors that each train one client at a time as ``lean`` does, with its bits.
+    """Ray actors that each train one client at a time like ``lean``, with bitwise equal results.
 
-    ``workers``: their number, 0 = one per ``threads`` cores of the cluster.
+    ``workers``: the number of actors, 0: one per ``threads`` cores of the cluster.
 
-    The data go to each machine once. An actor that is lost ends the run with a :class:`UserError`; the same command
-    resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: as of
+    The data are sent to each machine once. If an actor is lost, the run ends with a :class:`UserError`; the same
+    command resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: see
     :class:`Lean`.
     """
 
@@ -56,21 +56,21 @@ class RayEngine:
         note(f"ray: clients are assigned to {count} actors")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.train`."""
         return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.close`."""
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Give every actor one request at a time; return results in the order of ``requests``."""
+        """Give every actor one request at a time; return the results in the order of ``requests``."""
         waiting, places = deque(enumerate(requests)), dict[tuple[Any, ...], Any]()
         idle = list(self._actors)
         under_way: dict[Any, tuple[int, Any]] = {}
@@ -89,7 +89,7 @@ class RayEngine:
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
         """Send the request to ``actor``; return the reference to its result.
 
-        ``places``: vectors shared by requests of this call are sent once.
+        ``places``: vectors that requests of this call share are sent once.
         """
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]
@@ -103,7 +103,7 @@ class RayEngine:
         return places[key]
 
     def _result(self, ended: Any) -> Result:
-        """Raise a :class:`UserError` of the actor's, and :class:`WorkerDied` where it was lost."""
+        """Return the actor's result; raise its :class:`UserError`, or :class:`WorkerDied` if the actor was lost."""
         try:
             return _as_tensors(self._ray.get(ended))
         except self._ray.exceptions.RayTaskError as problem:
@@ -166,7 +166,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _as_tensors(result: Any) -> Result:
-    """Return a copy, since what came from Ray may not be written to."""
+    """Return a copy, because arrays from Ray are read-only."""
     if isinstance(result, np.ndarray):
         return torch.from_numpy(result.copy())
     vectors = {name: torch.from_numpy(getattr(result, name).copy()) for name in ("weights", "buffers")}

@@ -1,4 +1,4 @@
-"""``hardware.engine=native``: the lean engine, with compiled passes where they do the work of its clients."""
+"""``hardware.engine=native``: the lean engine, with compiled passes for the models and objectives that have them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
-    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective.
+    """Compiled passes: for a CNN, pooling and the convolutions' gradients, under any objective.
 
-    Of an MLP, whole epochs of cross-entropy at one temperature on logits. Everything else is as in the lean engine.
+    For an MLP, whole epochs of cross-entropy at one temperature. All other work is done as in the lean engine.
     """
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
@@ -72,7 +72,7 @@ def make_native(inputs: EngineInputs) -> Native:
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with compiled passes for MLP and CNN and compiled 3x3 convolutions; others as in lean."""
+    """Return a client with compiled passes for MLP and CNN, and compiled 3x3 convolutions; other models as in lean."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
     return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)

@@ -29,9 +29,10 @@ _HERE = Path(__file__).parent
 
 @functools.cache
 def native_library(dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if they are there.
+    """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if possible.
 
-    Raises :class:`UserError` without a compiler, where it fails, and where the cache folder cannot be written.
+    Raises:
+        UserError: There is no compiler, it fails, or the cache folder cannot be written.
     """
     compiler = find_compiler()
     command = [compiler, *COMPILER_FLAGS, f"-DREAL={REALS[dtype]}"]
@@ -70,7 +71,7 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """Return what tells CPUs apart that do not run one another's code."""
+    """Return text that distinguishes CPUs that cannot run each other's code."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
@@ -99,5 +100,5 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Return where the values of a contiguous tensor lie; null for None."""
+    """Return the address of a contiguous tensor's values; null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -45,7 +45,10 @@ _CLIENTS = {torch.float32: _client_structure(ctypes.c_float), torch.float64: _cl
 
 
 class Perceptron:
-    """One client's training. ``weights`` [P] change in place; ``images`` [n, C, H, W] normalized, ``labels`` [n]."""
+    """One client's training; ``weights`` [P] change in place.
+
+    ``images`` [n, C, H, W], normalized; ``labels`` [n].
+    """
 
     def __init__(
         self, request: LocalTraining, layout: flat.FlatLayout, weights: Tensor, images: Tensor, labels: Tensor,
@@ -98,7 +101,7 @@ class Perceptron:
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
 
     def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
-        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of Client, which has one for each kind of phase."""
+        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client, per kind of phase."""
         form = self._gram
         if form is None:
             return [None] * 4

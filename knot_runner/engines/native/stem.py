@@ -1,7 +1,7 @@
-"""Convolutions of the lean engine whose pooling and backward pass are compiled.
+"""Convolutions of the lean engine with compiled pooling and backward pass.
 
-2x2 max-pooling with ReLU lets through about one in eight of the gradients of a convolution's outputs; the compiled
-pass multiplies these alone (``pooled_convolution.cpp``), where a dense one multiplies the zeros, too.
+2x2 max-pooling with ReLU passes on about one in eight of the gradients of a convolution's outputs. The compiled pass
+multiplies only these (``pooled_convolution.cpp``), whereas a dense one also multiplies the zeros.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ class _Shape(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Buffers:
-    """Memory of one convolution for batches of one size, used again in every step.
+    """Memory of one convolution for batches of one size, reused in every step.
 
-    ``pooled`` [B, h + 2p, w + 2p, C]: its outputs, within the next layer's padding p, which stays 0; ``where``
-    [B, h, w, C]: the largest of each four; ``gradient``: as ``pooled``.
+    Attributes:
+        pooled: Its outputs [B, h + 2p, w + 2p, C], with the next layer's padding p, which stays 0.
+        where: The position [B, h, w, C] of the largest of each four values.
+        gradient: The gradient of ``pooled``.
     """
 
     pooled: Tensor
@@ -46,8 +48,8 @@ class _Buffers:
 class PooledConvs:
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
 
-    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Every input lies within its padding, so that a filter's
-    row lies in one piece.
+    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
+    filter reads contiguous memory.
 
     ``layers``: (weight [C, I, K, K], bias [C]) of each; ``paddings`` of each; ``images`` [n, C, H, W].
     """
@@ -68,7 +70,7 @@ class PooledConvs:
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """See :class:`Stem`: padded images [B, H, W, C]."""
+        """Implement :meth:`Stem.__init__`: padded images [B, H, W, C]."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape
@@ -78,7 +80,7 @@ class PooledConvs:
         return list(padded.split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.forward`."""
         self._inputs, self._used = [], []
         for number, (weight, bias) in enumerate(self._layers):
             outputs = F.conv2d(x.permute(0, 3, 1, 2), weight, bias).permute(0, 2, 3, 1).contiguous()
@@ -91,11 +93,11 @@ class PooledConvs:
         return x.permute(0, 3, 1, 2).flatten(1)
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.set_targets`."""
         self._targets = targets
 
     def backward(self, gradient: Tensor) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.backward`."""
         last = self._used[-1].gradient
         batch, h, w, channels = last.shape
         last.copy_(gradient.view(batch, channels, h, w).permute(0, 2, 3, 1))
@@ -112,7 +114,7 @@ class PooledConvs:
             self._library.convolution_backward(ctypes.byref(shape), *map(address, arrays))
 
     def accumulate(self, alpha: float) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.accumulate`."""
         for (weight, bias), (slopes, bias_slopes) in zip(self._targets, self._slopes, strict=True):
             weight.add_(_unpacked(slopes, weight), alpha=alpha)
             bias.add_(bias_slopes, alpha=alpha)
@@ -121,7 +123,7 @@ class PooledConvs:
         """Do nothing: the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
-        """Return the memory of layer ``number`` for batches as large as that of ``outputs`` [B, H, W, C]."""
+        """Return the memory of layer ``number`` for batches of the size of ``outputs`` [B, H, W, C]."""
         batch, height, width, channels = outputs.shape
         if (number, batch) not in self._buffers:
             h, w, pad = height // 2, width // 2, self._paddings[number + 1]
@@ -165,7 +167,7 @@ class WinogradConv2d(nn.Conv2d):
 
 
 def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
-    """Make every convolution of ``model`` that can be a :class:`WinogradConv2d` one; parameters and names stay."""
+    """Replace every suitable convolution of ``model`` by a :class:`WinogradConv2d`, without new parameters or names."""
     lanes = native_library(dtype).lanes()
     for module in model.modules():
         if type(module) is nn.Conv2d and _fits(module, lanes):
@@ -213,7 +215,7 @@ class _Convolution(torch.autograd.Function):
 def _convolved(x: Tensor, weight: Tensor, turned: bool) -> Tensor:
     """Return the convolution of ``x``, channels last.
 
-    ``turned``: the gradient of its inputs from that of its outputs, x.
+    ``turned``: whether ``x`` is the gradient of the outputs, and the result the gradient of the inputs.
     """
     batch, _, height, width = x.shape
     shape = batch, weight.shape[1 if turned else 0], height, width

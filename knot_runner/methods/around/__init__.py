@@ -1,6 +1,6 @@
-"""What stands around any federated method and acts on the messages of its clients.
+"""Wrappers that act on the messages of any federated method: privacy, compression, fleets, clusters and others.
 
-Privacy, compression, a fleet, a server that distills, clusters; and what a round computes.
+They also include distillation by the server, and the costs of a round.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with all that ``settings`` put around it, its clients, and notes to the user.
+    """Return ``method`` with the wrappers that ``settings`` select, its clients, and notes for the user.
 
     Raises:
-        UserError: The method does not go together with one of them.
+        UserError: The method does not support one of the wrappers.
     """
     notes: list[str] = []
     if getattr(settings.method, "server_distillation", None) is not None:

@@ -1,4 +1,4 @@
-"""Several clusters of clients as one method: each has its own model and is independent of the others."""
+"""Clusters of clients as one method: each cluster has its own model and does not depend on the others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BYTES = ("bytes_down", "bytes_up")
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """Return ``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
+    """Return a method that runs ``method`` on each of the disjoint ``clusters``, in one cohort.
 
-    State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
-    members alone.
+    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. A cluster's results depend on its
+    members only.
     """
     each = _Clusters(method, clusters)
     return replace(
@@ -35,7 +35,7 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """Return the state of cluster ``number`` by itself."""
+    """Return the state of cluster ``number``, with the names that the method uses."""
     prefix = f"cluster/{number}/"
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
@@ -67,7 +67,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
-        """Fold each cluster; the log entries are those of :func:`on_clock`."""
+        """Fold the messages of each cluster. :func:`on_clock` combines the log entries."""
         rows: list[State] = []
         folded, participants = [], []
         for number, cluster in enumerate(self.clusters):
@@ -85,7 +85,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Run the exchange of each cluster; the log entries are those of :func:`_distilled`."""
+        """Run the exchange of each cluster. :func:`_distilled` combines the log entries."""
         states = []
         rows: list[State] = []
         joint = FurtherWork()
@@ -125,7 +125,9 @@ def _bytes(rows: list[State]) -> State:
 
 
 def on_clock(rows: list[State], participants: list[int]) -> State:
-    """Return a fleet's log entries from those of each cluster, which has its own clock; the latest counts.
+    """Combine the fleet's log entries of all clusters.
+
+    Each cluster has its own clock. The latest time is reported.
 
     Args:
         rows: The log entries of each cluster; without a fleet they have no ``clock``.
@@ -162,7 +164,7 @@ def _distilled(rows: list[State]) -> State:
 
 
 def _mean(values: list[float | None], weights: list[int]) -> float | None:
-    """Return the weighted mean of ``values``; those of weight 0 may be None. None without any weight."""
+    """Return the weighted mean of ``values``, or None if all weights are 0. A value of weight 0 may be None."""
     if not sum(weights):
         return None
     known = [value if weight else 0.0 for value, weight in zip(values, weights, strict=True)]

@@ -1,6 +1,6 @@
 """Top-k sparsification (Aji and Heafield 2017, section 3) of the updates of any method.
 
-Their error feedback is left out: what a client does not send in a round is lost.
+Error feedback is not implemented: entries that a client does not send in a round are lost.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def compressed(method: Method, config: FederatedSettings) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Return the message with that share of its update, at least one entry, each with its place.
+    """Return the message with the ``share`` of its update that has the largest absolute values, at least one entry.
 
-    Or the whole update where that is not longer.
+    Each entry is sent with its index. The whole update is sent if that takes fewer bytes.
     """
     update = sent.parts["update"]
     count = max(1, round(share * len(update)))

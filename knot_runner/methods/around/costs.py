@@ -1,10 +1,10 @@
-"""FLOPs of a federated round, of all of its clients together, estimated.
+"""Estimated FLOPs of a federated round, summed over its clients.
 
-Bytes are counted where messages are made, in :mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
+Bytes are counted where messages are created, in :mod:`knot_runner.methods.federated.averaging`.
 
-With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
-twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
-on test examples, and an objective's forward passes of other models are left out.
+Let F be the FLOPs of one example's forward pass. Training takes 3 F per example and epoch, because the backward pass
+takes about twice as many as the forward pass (Kaplan et al. 2020, section 2.1). Inference takes F. Not counted:
+optimizer steps, aggregation, evaluation on test examples, and an objective's forward passes of other models.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from knot_runner.methods.contract import SERVER, FurtherWork
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """Return ``client_flops`` and ``server_flops`` of one round.
+    """Return ``client_flops`` and ``server_flops`` of one round; None if the FLOPs of an example are unknown.
 
-    Local training by ``requests``, and the ``further`` work after the fold; None where those of an example are unknown.
-
-    Where the server trains, it computes the clients' answers itself.
+    They cover the local training of ``requests`` and the ``further`` work after the fold. If the server trains, it also
+    computes the clients' outputs.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
@@ -44,8 +43,8 @@ def round_flops(
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     """Return the FLOPs of one local training: 3 F per example and epoch.
 
-    An epoch of the head alone needs no gradient below it, one of the body none of the head's weights; a program may
-    train further epochs of all.
+    An epoch that trains the head needs no gradients below the head, and an epoch that trains the body needs no
+    gradients of the head's weights. A local program may train all parameters for further epochs.
     """
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:

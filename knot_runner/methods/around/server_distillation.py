@@ -64,9 +64,10 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return requests for inference of the client's ``model`` on the transfer set, then on the random examples.
+    """Return the requests for inference of the client's ``model`` on the transfer set, and on the random examples.
 
-    The latter only if the weighting uses biases. [] in rounds that do not distill, and in a last one of heads alone.
+    The random examples are used by a weighting with biases only. The list is empty in rounds without distillation, and
+    in a last round that trains heads only.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -94,7 +95,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return the requests for training on the clients' logits.
 
-    Of the server's averaged model, or (FedMD) of each participant's own.
+    They train the server's averaged model, or with FedMD the model of each participant.
     """
     students = answers.students
     if "weights" in state:
@@ -106,10 +107,10 @@ def fold(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the distilled models in the place of those before.
+    """Replace the models by the distilled ones.
 
-    Their loss and steps, and in rounds that are measured the accuracy on the test examples before distillation and
-    after: of the server's model on its own, of each client's on the client's own.
+    The log entries are their loss and steps. In rounds with an evaluation they also hold the test accuracy before and
+    after distillation: of the server's model, or of each client's model on the client's own test set.
     """
     if not distilled:
         return state, {}
@@ -191,7 +192,7 @@ def _request(
 def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
     """Return the log entries of the models ``distilled`` in a round.
 
-    ``tested``: total number of their test examples, 0 where they were not evaluated.
+    ``tested`` is the total number of their test examples, or 0 without an evaluation.
     """
     loss, steps = sum(result.loss for result in distilled) / len(distilled), sum(result.steps for result in distilled)
     row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
@@ -202,7 +203,7 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:
-    """Return ``distilled`` of a result: a summary of the distillations in ``rows``; {} without any."""
+    """Return the summary ``distilled`` of the distillations in ``rows``, or {} if there was none."""
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
         return {}
@@ -217,8 +218,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows [n] of one epoch of the server's training.
 
-    These are the transfer set, or with ``steps`` as many rows as the steps take, from one permutation of it after
-    another.
+    They are the transfer set. If ``steps`` is set, they are the rows of that many steps, from consecutive permutations
+    of the transfer set.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -249,7 +250,7 @@ def _examples(spec: ServerDistillation, federation: Federation, round: int) -> T
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """Return sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
+    """Return the weighted mean sum_k W_k z_k / sum_k W_k [n, C] of the ``logits`` z_k [n, C]; ``weights`` W [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)

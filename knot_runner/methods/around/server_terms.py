@@ -1,10 +1,11 @@
-"""The server's distillation by loss terms (``method.server_distillation.terms``), those of ``method=distill``.
+"""Distillation by the server with the loss terms of ``method=distill`` (``method.server_distillation.terms``).
 
-They replace a loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
+The terms replace the losses of KNOT. They compare softened outputs, transport costs, hidden layers, or the examples of
+a batch.
 
-The clients are one teacher, whose outputs are the weighted means of theirs, inner layers included (clients begin a
-round as one model, so that their features can be averaged). Inner layers are read from the models that the clients
-sent; FedMD's clients send logits alone, and terms there read nothing else.
+The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. This includes hidden
+layers: the clients start a round from the same model, so their features can be averaged. The server reads hidden layers
+from the models that the clients sent. FedMD's clients send logits only, so its terms read only logits.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
 
 @dataclass(frozen=True)
 class TermSettings:
-    """Settings of the program :func:`train_by_terms`; ``models``: how many clients' inner layers are read."""
+    """Settings of :func:`train_by_terms`; ``models``: the number of clients whose hidden layers are read."""
 
     terms: Terms
     network: Network
@@ -80,10 +81,10 @@ def term_program(
     sent: list[ClientModel],
     weights: Tensor | None,
 ) -> LocalProgram:
-    """Return the training on ``spec.terms``.
+    """Return the program that trains on ``spec.terms``.
 
-    ``sent``: the clients' models; ``weights``: [n, K] of the clients in the mean that is the teacher, None where nobody
-    reads their inner layers.
+    ``sent``: the clients' models. ``weights``: the weights [n, K] of the clients in the teacher's mean; None if no term
+    reads hidden layers.
     """
     tensors: Tensors = {}
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
@@ -98,7 +99,7 @@ def term_program(
 def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Take the server's steps on the weighted sum of the terms (a local program).
 
-    Adapters and memories are created in each round; draws are keyed by (seed, round, student).
+    Adapters and memories are created in each round. Draws are keyed by (seed, round, student).
     """
     spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
     names = (request.round, request.client)
@@ -133,9 +134,9 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 
 class _Teacher:
-    """(positions [B], inputs of a batch) -> outputs of the one teacher, the mean of the clients.
+    """Callable (positions [B], inputs of a batch) -> outputs of the one teacher, the weighted mean over the clients.
 
-    ``taps``: those that terms read of it.
+    ``taps``: the hidden layers that the terms read.
     """
 
     def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:

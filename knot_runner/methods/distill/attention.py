@@ -28,7 +28,7 @@ def attention_map(maps: Tensor, p: float) -> Tensor:
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     """Return the mean squared difference [B], over positions, of two networks' attention maps.
 
-    The larger one of ``f`` and ``g`` [B, channels, H, W] is pooled down first.
+    The larger one of ``f`` and ``g`` [B, channels, H, W] is first pooled to the size of the other.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
     first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
@@ -46,7 +46,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 
 def _window_means(size: int, smaller: int) -> Tensor:
-    """Return rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
+    """Return rows [smaller, size] that compute means over ``smaller`` windows, which cover all ``size`` positions."""
     rows = torch.zeros(smaller, size, dtype=torch.float64)
     for i in range(smaller):
         first, end = i * size // smaller, -(-(i + 1) * size // smaller)

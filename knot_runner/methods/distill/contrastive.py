@@ -1,6 +1,7 @@
-"""Contrastive distillation: an example's two embeddings belong together, no two examples' do (CRD, Tian et al. 2020).
+"""Contrastive representation distillation (CRD, Tian et al. 2020).
 
-Negatives are any other examples, not those of other classes alone, so that labels are not needed.
+The two networks' embeddings of the same example form a positive pair, and embeddings of different examples form
+negative pairs. Negatives are drawn from all other examples, not only from other classes, so labels are not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random places of ``examples``, none its own, for each of ``positions`` [B]: [B, count]."""
+    """Return ``count`` random positions among ``examples`` for each of ``positions`` [B], never its own: [B, count]."""
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 

@@ -1,15 +1,18 @@
-"""Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
+"""Distillation by loss terms: from trained teachers, among students, or from one generation of students to the next.
 
-Rounds: with schedule ``offline`` 0 trains the teachers and 1 the student (without teachers 0 the student), each of
-whose phases has a round before; with ``generations`` one student each; with the others 0 trains the students. Records
-of a teacher and images made from it, if any, have rounds of their own in between. State: ``weights/<party>``,
-``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artifact names; ``terms``: the weight of each
-term and its first ratio to the cross-entropy; ``phases``: these of each phase; ``synthesis``: facts about the images.
+Rounds with schedule ``offline``: 0 trains the teachers and 1 the student. Without teachers, 0 trains the student. Each
+phase of the student's training is a separate round before that. With ``generations`` each student has one round. With
+other schedules, round 0 trains all students. The records of a teacher and the images synthesized from it have separate
+rounds in between.
 
-Phases of a student's training have a loss of their own each. FitNets' two stages (Romero et al. 2015, algorithm 1) are
-one phase on ``hint`` alone, whose gradient reaches the regressor and the student up to the guided layer, and then the
-training by ``method.terms``. What carries over is the student; its optimizer and the adapters of a phase's terms end
-with it.
+State: ``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: names of
+artifacts. ``terms``: the weight of each term and its first ratio to the cross-entropy. ``phases``: the same for each
+phase. ``synthesis``: facts about the images.
+
+Each phase of a student's training has its own loss. The two stages of FitNets (Romero et al. 2015, algorithm 1) are a
+phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer, followed by the
+training with ``method.terms``. The student's weights carry over to the next phase. The optimizer and the adapters of a
+phase do not.
 """
 
 from __future__ import annotations
@@ -127,7 +130,7 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the images made from the one teacher, or first the records that they are made from."""
+    """Return the request for images synthesized from the teacher, or first for the records that the synthesis needs."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
     if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
@@ -173,9 +176,9 @@ def train_students(
     teachers: list[tuple[Network, Ref]],
     made: StoredPart | None = None,
 ) -> TrainStudents:
-    """Return the request for the student ``party``, or for all that train together.
+    """Return the request that trains the student ``party``, or all students that train together.
 
-    With the generated examples ``made`` instead of real ones, these also select the epoch.
+    If generated examples ``made`` replace the real ones, they also select the epoch.
     """
     student, schedule = federation.server, config.schedule
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
@@ -208,17 +211,17 @@ DISTILL = RoundMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Return the phases before training by ``method.terms``; [] where there are none."""
+    """Return the phases before the training with ``method.terms``, perhaps none."""
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
 def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
-    That of the first phase missing in ``state``, else the ``last`` one, by ``method.terms``; each starts from the
-    weights of the previous phase.
+    It is the first phase that ``state`` does not hold, or after all phases ``last``, the training with
+    ``method.terms``. Each starts from the weights of the previous one.
 
-    A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
+    Each phase has its own order of batches. It keeps its last epoch, because a network need not classify yet.
     """
     phases, done = phases_of(config), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None

@@ -16,8 +16,11 @@ from knot_runner.util.errors import UserError
 def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     """Return a layer from features of ``from_shape`` to shape ``other``, both [B, channels, H, W] or both [B, D].
 
-    Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
-    only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.
+    Equal shapes need no layer (identity, unless ``always``). Vectors use a linear layer, maps that differ in channels
+    only a 1x1 convolution, and maps of different sizes a strided or transposed convolution.
+
+    Raises:
+        UserError: No such layer exists.
     """
     if from_shape[1:] == other[1:] and not always:
         return nn.Identity()
@@ -41,8 +44,8 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
     """Return kernel, stride and padding of a convolution to a smaller side, or of a transposed one to a larger side.
 
-    It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
-    padding 1 to double), else a kernel as large as the difference requires.
+    If one side is a multiple of the other, the convolution has a stride (3x3, stride 2 and padding 1 to halve; 4x4,
+    stride 2 and padding 1 to double). Otherwise its kernel is as large as the difference requires.
     """
     larger, smaller = max(side, wanted), min(side, wanted)
     if larger % smaller:
@@ -54,10 +57,10 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """Difference [B] of a student's tap ``f``, through an adapter of its own, and a teacher's ``g``.
+    """Distance [B] between a student's tap ``f``, through an adapter, and a teacher's tap ``g``.
 
-    ``l2``, ``l1``: mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels of softmax(g)
-    log softmax(f), mean over positions; of vectors over their features. The adapter has initial weights from torch's
+    ``l2``, ``l1``: mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels (for vectors:
+    over features) of softmax(g) log softmax(f), averaged over positions. The adapter is initialized from torch's
     current seed.
     """
 

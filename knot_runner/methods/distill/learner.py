@@ -35,7 +35,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """One loss term before it is built: its options, and the pairs of taps for each teacher."""
+    """A loss term before it is built: its options, and the pairs of taps for each teacher."""
 
     name: str
     options: Any
@@ -95,7 +95,7 @@ class OutputReader:
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
-    ``student`` and ``teachers``: their outputs for a few examples, for the shapes; see :class:`TermInputs`.
+    ``student`` and ``teachers``: their outputs for a few examples, which give the shapes; see :class:`TermInputs`.
     """
 
     def __init__(
@@ -121,7 +121,10 @@ class WeightedTerms(nn.Module):
     def forward(
         self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
     ) -> Tensor:
-        """Return the loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
+        """Return the loss [] of a batch.
+
+        ``share`` multiplies the weights of terms that read a teacher; 0 leaves these terms out.
+        """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
             factor = share if spec.needs_teacher else 1.0
@@ -139,11 +142,12 @@ class WeightedTerms(nn.Module):
     ) -> dict[str, dict[str, float]]:
         """Set the weights that are "auto", and return the ``weight`` and ``ratio`` of every term.
 
-        An automatic weight makes the term ``auto_ratio`` times the cross-entropy on ``batches``. ``ratio``: of the
-        weighted term to the cross-entropy there.
+        An automatic weight makes the term ``auto_ratio`` times as large as the cross-entropy on ``batches``. ``ratio``
+        is the quotient of the weighted term and that cross-entropy. Without labels, the cross-entropy of a uniform
+        guess, log C, is used.
 
-        Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
-        weight of a term that is 0.
+        Raises:
+            UserError: A term with an automatic weight is 0.
         """
         remembered = copy_weights(self.modules_of_terms)  # state set by a first batch must come from training's own
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
@@ -174,11 +178,13 @@ MOST_BYTES = 2**30
 
 
 class FrozenTeachers:
-    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+    """Callable (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
 
-    ``readers``: of their outputs, of models in evaluation mode without gradients. ``originals``: the teachers' inputs
-    instead of the student's ``examples``, paired by position. ``cached``: inputs do not change (no augmentation), so
-    that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
+    Attributes:
+        readers: Compute the outputs, with models in evaluation mode and without gradients.
+        originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
+        cached: Whether inputs stay the same (no augmentation). The outputs of one pass are then cached, unless they
+            take more than ``MOST_BYTES``.
     """
 
     def __init__(
@@ -209,13 +215,13 @@ class FrozenTeachers:
 
 
 def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
-    """Return the network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
+    """Return the network with stored ``weights``, in evaluation mode, with gradients switched off."""
     return stored_model(place, network, weights).requires_grad_(False).eval()
 
 
 @torch.no_grad()
 def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
-    """Return the outputs for all examples, in order; None where they exceed the cache's limit."""
+    """Return the outputs for all examples, in order; None if they exceed the cache's limit."""
     kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)

@@ -1,8 +1,8 @@
-"""Terms that compare examples of a batch with each other, so that the networks' features may differ in size.
+"""Terms that compare relations among the examples of a batch, so that the networks' features may differ in size.
 
-f [B, d] is the student's and g [B, D] a teacher's; maps are flattened. A batch of one has no relations: its loss is 0.
-Of triplets (which of two examples is nearer to a third, as most of several teachers see it: You et al. 2017, L_RD)
-sizes and margin are ours: the paper's are not at hand.
+f [B, d] is the student's feature and g [B, D] a teacher's. Feature maps are flattened. A batch of one example has no
+relations, and its loss is 0. For triplets (which of two examples is nearer to a third, by a majority of the teachers:
+You et al. 2017, L_RD) the sizes and the margin are our choice, because the paper does not state them.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def _squared_distances(products: Tensor) -> Tensor:
 
 
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean [] over the B^3 triples of the smooth L1 difference of cosines; at an example itself it is 0.
+    """Return the mean [] over the B^3 triples of the smooth L1 difference of cosines.
 
-    Above ``ANGLES_AT_ONCE`` examples the angles are taken in parts, and again in the backward pass.
+    It is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are computed in
+    blocks, and again in the backward pass.
     """
     n = len(f)
     at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
@@ -146,7 +147,7 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
 
 
 def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> TermLoss:
-    """Return the term of ``compare``, of relations among a batch's examples, with flattened maps; 0 for one example."""
+    """Return the term that applies ``compare`` to the flattened features of a batch; it is 0 for a single example."""
 
     def compare_examples(f: Tensor, g: Tensor) -> Tensor:
         if len(f) < 2:
@@ -171,10 +172,10 @@ def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Return the mean over triples of max(0, d(i, near) - d(i, far) + margin), [], d of the student's ``f`` [B, d].
+    """Return the mean [] over triples of max(0, d(i, near) - d(i, far) + margin), d for the student's ``f`` [B, d].
 
-    Of a triple (i, j, k) each of ``teachers`` ([B, D] each) votes for j or k as the nearer to i; where votes are equal
-    on both sides the triple does not count. Distances are between features of length 1.
+    For a triple (i, j, k), each of the ``teachers`` ([B, D] each) votes for j or k as the one nearer to i. Triples with
+    as many votes for either do not count. Distances are between features of length 1.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0

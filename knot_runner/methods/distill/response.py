@@ -1,6 +1,6 @@
-"""Terms that read outputs alone: true labels, softened teachers, decoupled distillation, transport.
+"""Terms that read outputs only: true labels, softened teachers, decoupled distillation, transport.
 
-Each is a function (options, ..., student, teachers, batch) -> loss; ``TERMS`` has them by name.
+Each one is a function (options, ..., student, teachers, batch) -> loss. ``TERMS`` lists them by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the mean cross-entropy [] of the labeled examples of the batch, 0 where there are none."""
+    """Return the mean cross-entropy [] of the labeled examples in the batch; 0 if there are none."""
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -39,7 +39,7 @@ def softened_outputs(
 ) -> Tensor:
     """Return KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
 
-    q = softmax(z / tau) of the student; p = softmax(v / tau) of the teacher, of several the mean.
+    q = softmax(z / tau) of the student. p = softmax(v / tau) of the teacher, or the mean over several teachers.
     """
     log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
     logits = torch.stack([teacher.logits for teacher in teachers])
@@ -55,9 +55,10 @@ def softened_outputs(
 def decoupled(
     options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return tau^2 (alpha TCKD + beta NCKD) of each example, [B], mean over teachers; 0 where unlabeled.
+    """Return tau^2 (alpha TCKD + beta NCKD) of each example, [B], averaged over teachers; 0 for unlabeled examples.
 
-    TCKD: KL between (label, all others); NCKD: KL between the other classes, as if there were no label.
+    TCKD: KL divergence between the probabilities of the label and of all other classes. NCKD: KL divergence between the
+    distributions over the other classes.
     """
     labels = batch.labels.clamp_min(0)
     student_logs = _split(student.logits / options.temperature, labels)
@@ -74,7 +75,7 @@ def decoupled(
 
 
 def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities: of label and all others [B, 2], of the others among themselves [B, C - 1]."""
+    """Return log-probabilities: of the label and all others together [B, 2], and among the others [B, C - 1]."""
     log_p = F.log_softmax(logits, dim=-1)
     others = torch.arange(logits.shape[-1] - 1, device=logits.device).expand(len(logits), -1)
     others = others + (others >= labels[:, None])

@@ -1,6 +1,6 @@
-"""Requests to train students by loss terms, and to pick one of several that were trained together.
+"""Requests that train students by loss terms, and that select one of several students trained together.
 
-Students learn from frozen teachers, from their own past or from each other.
+Students learn from frozen teachers, from their own past, or from each other.
 """
 
 from __future__ import annotations
@@ -78,11 +78,14 @@ class TrainStudents(OwnTraining):
     start: Ref | None = None
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the weights kept, and facts.
+        """Return the selected weights, and facts.
 
-        Those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the weight of each and its first ratio
-        to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError` for terms that do not fit the
-        networks.
+        The facts are those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``: the weight of each term
+        and its first ratio to the cross-entropy.
+
+        Raises:
+            DivergedError: A loss or weight is not finite.
+            UserError: The terms do not fit the networks.
         """
         students = Students(self, place, report)
         trainee = Trainee(
@@ -98,7 +101,7 @@ class TrainStudents(OwnTraining):
 
 @dataclass(frozen=True)
 class PickStudent(OwnRequest):
-    """One of several students that were trained together, as an artifact of its own."""
+    """Select one of several students that were trained together, as a separate artifact."""
 
     stage: Literal["picked"]
     party: str
@@ -106,7 +109,7 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the student's weights, and the facts of all; it takes no time of its own."""
+        """Return the student's weights, and the facts of all students. This takes no training time."""
         trained, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
@@ -175,9 +178,9 @@ class Students:
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Return the outputs of each student for a batch, and those of its teachers.
+        """Return the outputs of each student for a batch, and the outputs of its teachers.
 
-        Frozen ones, its own past, or the other students.
+        The teachers are frozen models, the student's own past, or the other students.
         """
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
@@ -222,7 +225,7 @@ class Students:
 
     @torch.no_grad()
     def _average(self, teacher: nn.Module, decay: float) -> None:
-        """Set the teacher's weights to decay teacher + (1 - decay) student; copy running statistics."""
+        """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
         student = self.students[0]
         for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
             mean.lerp_(weights, 1 - decay)

@@ -1,9 +1,9 @@
-"""The interface of a distillation's loss terms, and the table of all terms.
+"""The interface of the loss terms of distillation, and the table of all terms.
 
-A term compares the outputs of the student and its teachers for one batch. To add one, from anywhere: a dataclass of its
-options, a function ``make(options, inputs)`` that returns its loss, and ``TERMS["mine"] = Term(Mine, make)`` in a
-module named in ``plugins``; then ``+method.terms.mine.weight=1``. Terms that compare taps share the sums over pairs
-and the means over teachers below.
+A term compares the outputs of the student and its teachers for one batch. To add one, write a dataclass of its options
+and a function ``make(options, inputs)`` that returns its loss. Register ``TERMS["mine"] = Term(Mine, make)`` in a
+module that ``plugins`` lists, and set ``+method.terms.mine.weight=1``. Terms that compare taps share the functions
+below, which sum over pairs and average over teachers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 class NetworkOutputs:
     """Outputs of one network for a batch.
 
-    ``logits`` [B, C], and the requested ``taps`` by name, maps [B, channels, H, W] or features [B, D]. A teacher's
-    carry no gradient.
+    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D]. A teacher's
+    outputs have no gradient.
     """
 
     logits: Tensor
@@ -61,9 +61,12 @@ TapComparison = Callable[[Tensor, Tensor], Tensor]
 class TermInputs:
     """Inputs for building a term.
 
-    ``student`` and ``teachers``: outputs for a few examples, for the shapes of their taps; ``pairs``: for each teacher,
-    the (student's tap, teacher's tap) to be compared; ``examples``: number of the student's training examples;
-    ``points`` [C, d]: coordinates of the classes, for transport costs.
+    Attributes:
+        student: The student's outputs for a few examples, which give the shapes of its taps.
+        teachers: The same for each teacher.
+        pairs: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
+        examples: The number of the student's training examples.
+        points: Coordinates [C, d] of the classes, for transport costs.
     """
 
     student: NetworkOutputs
@@ -77,9 +80,9 @@ class TermInputs:
 class Term:
     """A term of the loss.
 
-    ``make(options, inputs)`` returns the loss, unweighted. A loss that is a ``torch.nn.Module`` has its parameters
-    trained with the student's (adapters) and its buffers committed with them (memories). Memories move in training mode
-    only; a loss is called once for each step, for it takes from the batch's draws.
+    ``make(options, inputs)`` returns the unweighted loss. If the loss is a ``torch.nn.Module``, its parameters
+    (adapters) are trained with the student's, and its buffers (memories) are part of each commit. Memories change in
+    training mode only. A loss may draw from the batch's generator, so it is called exactly once in each step.
     """
 
     #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
@@ -114,7 +117,7 @@ def mean_over_teachers(
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
-    ``compare`` is called in the order of :func:`compared_taps`. With the first two arguments it is a loss.
+    ``compare`` is called in the order of :func:`compared_taps`. With its first two arguments bound, this is a loss.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -135,9 +138,9 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
 class PairModules(nn.Module):
     """A loss with a module for each pair of taps of each teacher.
 
-    ``each[i](f, g, batch)`` [B] of pair i in the order of :func:`compared_taps`, summed over pairs, mean over teachers.
-
-    ``make(f, g)``: such a module for features like the student's ``f`` and a teacher's ``g``.
+    ``each[i](f, g, batch)`` [B] is the loss of pair i, in the order of :func:`compared_taps`. Losses are summed over
+    the pairs and averaged over teachers. ``make(f, g)`` creates the module for features of the shapes of the student's
+    ``f`` and a teacher's ``g``.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:
@@ -157,7 +160,7 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Return ``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
+    """Return ``x`` [..., D] divided by its length. A zero vector stays zero, and its gradient stays finite."""
     # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)

@@ -1,16 +1,16 @@
-"""APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, its own model mixed with the global one.
+"""APFL (Deng et al. 2020, Algorithm 1): each client uses a mix alpha v + (1 - alpha) w of its own and the global model.
 
-In every step, w moves by its own gradient. v moves by the gradient of f(alpha v + (1 - alpha) w), which is alpha times
-the gradient at the mixed model. Both are of the weights before the step. An adaptive alpha moves in the first step of
-a round (eq. 10):
+In every step, w moves along its own gradient. v moves along the gradient of f(alpha v + (1 - alpha) w), which is alpha
+times the gradient at the mixed model. Both gradients are computed before the step. An adaptive alpha changes in the
+first step of a round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 
-Differences from public code: models are mixed, as in the paper, where some code mixes their outputs. A client's v
-begins at the w of the first round that it takes part in.
+Differences from public code: we mix models, as in the paper, whereas some code mixes their outputs. A client's v starts
+from the w of the first round in which the client takes part.
 
-State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed model,
-``client/<k>/alpha`` (0-dimensional) the client's alpha.
+State, in addition to FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed
+model, ``client/<k>/alpha`` (0-dimensional) the client's alpha.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 
 def plan(config: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train the model a participant was sent and its own, step by step together."""
+    """Return requests that train the received model and the participant's own model, step by step together."""
     return [_with_own(config, state, request) for request in averaging.plan(config, state, federation, round)]
 
 
@@ -51,7 +51,7 @@ def own(config: ApflSettings, state: FederatedState, federation: Federation, wor
 
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model mixed with the current global one; the global one while it has none."""
+    """Return the client's own model mixed with the current global one; the global one if the client has not trained."""
     model, own_model = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if own_model is None:
         return model
@@ -72,10 +72,10 @@ def _with_own(config: ApflSettings, state: FederatedState, request: LocalTrainin
 def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Take a client's steps (a local program).
 
-    ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. It returns these and the mean
-    ``loss`` of the mixed model.
+    ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. The result has the same tensors
+    and the mean ``loss`` of the mixed model.
 
-    An adaptive alpha moves in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
+    An adaptive alpha changes in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
     """
     alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
     personal, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)

@@ -1,6 +1,6 @@
-"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020), and the round that all methods run.
+"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020), and the round that all methods share.
 
-In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each trains from the global model w_t
+In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each one trains from the global model w_t
 (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the mean of
 the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
 
@@ -9,11 +9,11 @@ the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fo
 :func:`fold_round` calls these functions in this order. Other methods replace some of them. FedProx adds the proximal
 term mu / 2 |w - w_t|^2 to the local objective.
 
-Differences from the paper: clients send updates instead of models, which is the same for ``lr=1``, and the server may
+Differences from the paper: clients send updates instead of models, which is equivalent for ``lr=1``, and the server may
 use momentum or Adam (Reddi et al. 2021).
 
 State: ``weights`` [P], ``buffers`` [Q]; ``server/...`` with a server optimizer; ``client/<k>/unshared``, the parameters
-that ``method.shared`` leaves out, and ``client/<k>/statistics`` with ``batchnorm=local``.
+that ``method.shared`` excludes; ``client/<k>/statistics`` with ``batchnorm=local``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plan(config: AveragingSettings, state: FederatedState, federation: Federatio
 def drawn_requests(
     config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
 ) -> list[LocalTraining]:
-    """Return the request of every participant of ``round``, from its model ``start(client)``; [] after the rounds."""
+    """Return each participant's request of ``round``, from the model ``start(client)``; [] after the last round."""
     if round >= federation.training.rounds:
         return []
     return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
@@ -58,7 +58,7 @@ def drawn_requests(
 def local_request(
     config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """Return the request that ``client`` trains in ``round`` on its own examples from the model ``start``."""
+    """Return the request that trains ``client`` in ``round`` on its own examples from the model ``start``."""
     training, party = federation.training, federation.clients[client]
     recipe = Recipe(
         phases=(Phase(training.local_epochs),),
@@ -86,10 +86,10 @@ def fold_round(
 ) -> Folded:  # fmt: skip
     """Return the state after the messages of ``round`` are folded, and its log entries.
 
-    These include ``bytes_down`` and ``bytes_up``, of all its clients.
+    The entries include ``bytes_down`` and ``bytes_up``, summed over the clients.
 
-    Messages are made and summed one after another, in the order of the clients. A round of a thousand clients holds one
-    sum, and bits do not depend on workers.
+    Messages are created and summed one after another, in the order of the clients. A round of a thousand clients
+    therefore holds one sum, and the result does not depend on the number of workers.
     """
     assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
@@ -128,7 +128,7 @@ def fold_round(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
+    """Return w_k - w of the shared parameters, and the change of the running statistics unless they are frozen."""
     return changes(config, state, work, shared_of(config, federation))
 
 
@@ -172,10 +172,10 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Take the server's step of the global model w along the mean update d [P]; statistics move by their mean change.
+    """Take the server's step from the global model w along the mean update d [P].
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
-    Algorithm 2): w + lr m / (sqrt(v) + tau).
+    Algorithm 2): w + lr m / (sqrt(v) + tau). Running statistics change by the mean of their changes.
     """
     server, step, after = config.server, mean["update"].double(), dict(state)
     shared = shared_of(config, federation)
@@ -221,7 +221,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
-    """Return the mask [P] of the parameters that clients share, by ``method.shared``; None: all of them."""
+    """Return the mask [P] of the parameters that clients share (``method.shared``); None: all of them."""
     return None if config.patterns == ("*",) else federation.layout.matching(config.patterns)
 
 

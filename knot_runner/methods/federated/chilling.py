@@ -2,8 +2,8 @@
 
 Clients minimize CE(z / T, y) (eq. 1). Its gradient at the logits is (p_T - y) / T (eq. 2).
 
-Differences from the paper: a constant T is its experiment; T per round, per client and per sample are what its
-discussion (section 5) proposes. See chill.md.
+Differences from the paper: it uses a constant T in its experiments. A T per round, per client or per sample follows the
+proposals in its discussion (section 5). See docs/papers/chill.md.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
 
 
 def chilled(request: LocalTraining, config: FederatedSettings, federation: Federation) -> LocalTraining:
-    """Return ``request`` on the loss CE(z / T, y) (eq. 1). Stragglers have their own T and epochs.
+    """Return ``request`` with the loss CE(z / T, y) (eq. 1). Stragglers have their own T and number of epochs.
 
-    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
-    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
+    With ``lr_control`` only the learning rate changes: training uses T=1 and the rate lr / T. The gradient of CE(z / T)
+    at the logits is (p_T - y) / T (eq. 2), so this has the scale of chilling without its change of the probabilities.
     """
     recipe, is_per_sample = request.recipe, config.hard_temperature is not None
     temperature = scheduled(config.temperature, config.schedule, request.round)

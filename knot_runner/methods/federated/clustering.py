@@ -1,4 +1,4 @@
-"""Spectral clustering of clients by the distances of their data (FedWaD section 4 and D.5; von Luxburg 2007)."""
+"""Spectral clustering of clients by the distances between their data (FedWaD section 4 and D.5; von Luxburg 2007)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ CLUSTERS = 5
 
 @dataclass(frozen=True)
 class Clusters:
-    """``labels``: the cluster of each client, numbered by their first clients.
+    """The result of a clustering.
 
-    ``eigenvalues`` (ascending) of the graph's normalized Laplacian, none where no graph was made.
+    Attributes:
+        labels: The cluster of each client. Clusters are numbered in the order of their first clients.
+        eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
     """
 
     labels: list[int]
@@ -64,7 +66,7 @@ def one_cluster(clients: int) -> Clusters:
 
 
 def check_clustering(settings: ClusteringSettings, clients: int) -> None:
-    """Raise :class:`UserError` for settings that do not fit the number of clients; needs no distances."""
+    """Raise :class:`UserError` for settings that do not fit the number of clients. Distances are not needed."""
     if settings.graph == "none":
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:

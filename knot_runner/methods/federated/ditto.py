@@ -1,15 +1,17 @@
-"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and beside it each client's own model, held near the global one.
+"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, plus a personal model of each client that stays near the global model.
 
-A participant trains the model w that it was sent, which is averaged, and its own v on
+A participant trains the model w that it received, which is averaged, and its own v on
 
     f(v) + lam / 2 ||v - w||^2
 
-Both see the same batches in the same order, and the same augmentation and dropout: draws are of (seed, round, client).
+Both trainings use the same batches in the same order, with the same augmentation and dropout, because draws are keyed
+by (seed, round, client).
 
-Differences from the paper: a client's v begins at the w of the first round that it takes part in, as it deploys w until
-then; the paper begins at the first model of all.
+Differences from the paper: a client's v starts from the w of the first round in which the client takes part, because
+the client deploys w until then. In the paper, v starts from the first global model.
 
-State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the own models of clients that have trained.
+State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the personal models of clients that
+have trained.
 """
 
 from __future__ import annotations
@@ -36,17 +38,17 @@ def observe(works: list[ClientWork]) -> RoundRow:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model, the last that it trained; the global one while it has none."""
+    """Return the client's personal model after its last training; the global model if it has not trained."""
     return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 
 def _own_request(
     config: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
-    """Return the training of a participant's own model; ``sent``: its part of the global one.
+    """Return the training of a participant's personal model; ``sent``: its request that trains the global model.
 
-    The proximal term pulls towards the model that a request starts from; a constant gradient of lam (v_start - w) makes
-    up the difference.
+    The proximal term pulls towards the model that a request starts from. A constant gradient of lam (v_start - w) turns
+    this into a pull towards w.
     """
     model = kept_model(state, sent.client)
     phases = (Phase(config.personal_epochs),) if config.personal_epochs else sent.recipe.phases

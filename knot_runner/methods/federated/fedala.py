@@ -1,19 +1,19 @@
-"""FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, whose weights it learns.
+"""FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, with learned weights.
 
-With v the client's own model and w the global one, training starts from
+With the client's own model v and the global model w, training starts from
 
     v + (w - v) W, elementwise
 
-W is 1 but in the last ``layers`` layers, where gradient steps on a share of the client's examples learn it, clipped to
-[0, 1]. A client's first W is learned until its loss hardly varies; later ones start from the last W and take one pass.
-As in the authors' code, W begins at 1, the share is drawn in every round, and a client without a model of its own
-trains from w.
+W is 1 except in the last ``layers`` layers. There, gradient steps on a share of the client's examples learn W, clipped
+to [0, 1]. A client's first W is learned until its loss hardly varies. Later ones start from the last W and take one
+pass. As in the authors' code, W is initialized to 1, the share is drawn in every round, and a client without a model of
+its own trains from w.
 
-Differences from the authors' code: the loss whose variation is checked is the mean of a pass (there: of its last
-batch), and passes have a limit.
+Differences from the authors' code: we check the variation of a pass's mean loss, whereas the code checks the loss of
+its last batch. We also limit the number of passes.
 
-State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last, and
-``client/<k>/mix`` [p], its W of the last layers.
+State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's model after its last
+training, and ``client/<k>/mix`` [p], its W of the last layers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: FedalaSettings, federation: Federation) -> FederatedState:
-    """Return the first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
+    """Return the first global model.
+
+    Raises:
+        UserError: The model has fewer layers than the method mixes.
+    """
     count = len(layer_starts(federation.layout))
     if config.layers > count:
         raise UserError(
@@ -48,21 +52,22 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests for training from a participant's mix, or from the global model while it has none of its own."""
+    """Return requests that train from a participant's mix, or from the global model if it has no model of its own."""
     requests = averaging.plan(config, state, federation, round)
     return [_with_mix(config, state, federation, request) for request in requests]
 
 
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return what the client trained, and the weights of its mix."""
+    """Return the client's trained model, and the weights of its mix."""
     (result,) = work.trained
     return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the model that the client trained last, or its mix with the current global model.
+    """Return the client's model after its last training, or its mix with the current global model.
 
-    ``deployed`` decides which. The mix has the last weights. A client without a model of its own uses the global one.
+    ``config.deployed`` selects one of them. The mix uses the last weights. A client without a model of its own uses the
+    global model.
     """
     whole, personal = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if personal is None or config.deployed == "trained":
@@ -97,9 +102,9 @@ def _with_mix(
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Learn the weights of the mix, and train from it (a local program).
 
-    ``settings``: those of the method, ``start``, where the parameters of the mixed layers begin, and the most passes,
-    ``max_epochs``; tensors: ``weights`` [P] of the client's own model, ``mix`` [p]; it returns the learned ``mix`` and
-    the ``passes`` that took.
+    ``settings``: the method's settings, ``start`` (the index of the first mixed parameter), and the maximum number of
+    passes, ``max_epochs``. Tensors: ``weights`` [P] of the client's own model, ``mix`` [p]. The result holds the
+    learned ``mix`` and the number of ``passes``.
     """
     personal, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(work, personal, sent, **settings)

@@ -1,16 +1,19 @@
-"""Federated distillation by labels (FD, Jeong et al. 2018): clients send the mean logits of each label, nothing else.
+"""Federated distillation by labels (FD, Jeong et al. 2018): clients send only their mean logits of each label.
 
-A client's model stays its own. With F_y the others' mean logits of label y, it minimizes
+Each client keeps its own model. With F_y the other clients' mean logits of label y, it minimizes
 
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
-Differences from the paper: where only means may be read, as with privacy, clients learn the means of the last round's
-participants, themselves among them. With N_y, how many clients have label y by the mean of what they sent, at least 1,
-the mean of the label is their sum over N_y; below half a client it is unknown. No paper has this.
+Differences from the paper: if the server may read means only (privacy), clients learn the means of the last round's
+participants, which include their own. Let N_y, at least 1, be the number of clients with label y, computed from the
+mean of the messages. The mean of the label is the sum divided by N_y. If N_y is below one half, the mean is unknown.
+This variant is ours.
 
-State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for its examples of
-label y, and ``label_counts/<k>`` [C], whether it has any, of clients that have taken part. With means alone:
-``label_logits/all`` and ``label_counts/all``.
+State, in addition to :mod:`own_models`, for clients that have taken part:
+
+- ``label_logits/<k>`` [C, C]: row y holds the mean logits of client k for its examples of label y
+- ``label_counts/<k>`` [C]: whether client k has examples of the label
+- ``label_logits/all``, ``label_counts/all``: with means only
 """
 
 from __future__ import annotations
@@ -52,10 +55,10 @@ def plan_regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return the mean logits of each label over the other clients, and whether there are any.
+    """Return the other clients' mean logits of each label, and which labels have any.
 
-    Logits [C, C], float64, of the clients that have sent some of the label; [C]. None before another has sent anything.
-    In private training they are those of the last round's participants, the same for everybody.
+    Logits [C, C], float64, averaged over the clients that have sent the label; flags [C]. None before another client
+    has sent anything. In private training, they are the means of the last round's participants, equal for all clients.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -87,7 +90,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the others' mean logits, and of which labels there are any."""
+    """Return the other clients' mean logits, and which labels have any."""
     means = others_means(state, federation, client)
     if means is None:
         return {}
@@ -102,9 +105,9 @@ def ask(
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``labels`` [C, C], the mean logits of the client's training examples of each label, 0 without any.
+    """Return ``labels`` [C, C], the mean logits of the client's training examples of each label, and ``present`` [C].
 
-    ``present`` [C], 1 for labels of which it has some.
+    Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
     """
     (outputs,) = logits
     labels = federation.train_labels[federation.clients[client].train]
@@ -118,7 +121,7 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Store what each participant sends, or what all of them send on average."""
+    """Store the message of each participant, or the mean of all messages."""
     after = dict(state)
     for sent in answers.each:
         after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()

@@ -1,21 +1,23 @@
-"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients train on it, too. No data.
+"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, on which clients train, too.
 
-FedAvg, whose server trains a generator G by the last layers of the round's clients and how many examples of each label
-they have (:func:`heads_loss`). From the next round on a client minimizes, of its example (x, y) with outputs p,
+The method is FedAvg with a server that trains a generator G, without data. G is trained with the last layers of the
+round's clients and their numbers of examples of each label (:func:`heads_loss`). From the next round on, a client
+minimizes for each example (x, y) with outputs p
 
-    CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p),
+    CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p)
 
-with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
+where h is its own last layer, and y' is drawn with the frequencies of labels among the last round's clients. The
+weights alpha and beta decay by round.
 
-The head of client k maps features z to logits W_k z + b_k. Labels y are drawn as often as the clients have them, e is
-noise, and a_k(y) is the share of client k in all examples of y. The generator minimizes the sum of two terms.
-The first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times
-exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), with means over coordinates (the public code's loss).
+The head of client k maps features z to logits W_k z + b_k. Labels y are drawn with their frequencies among the clients,
+e is noise, and a_k(y) is the share of client k in all examples of y. The generator minimizes the sum of two terms. The
+first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i -
+G_j|), with means over coordinates (the public code's loss).
 
-Differences from the paper: where only means may be read, as with privacy, the generator learns from the last layer of
-the new global model and the mean shares of labels. No paper has this.
+Differences from the paper: if the server may read means only (privacy), the generator learns from the last layer of the
+new global model and the mean shares of labels. This variant is ours.
 
-State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
+State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts for drawing labels.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def init(config: FedGenSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests for training from the global model; once there is a trained generator, on its features, too."""
+    """Return requests that train from the global model, and on generated features once a generator is trained."""
     requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
@@ -115,7 +117,7 @@ def _with_generator(
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the model, and once it is trained the generator with the counts of labels."""
+    """Return the model and, once it is trained, the generator with the counts of labels."""
     parts = averaging.received(config, state, federation, client)
     if LABELS in state:
         parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
@@ -123,10 +125,10 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the loss of a client (see above), its cross-entropy as ``cross_entropy`` has it, chilled or not.
+    """Return the loss of a client (see above). Its cross-entropy is that of ``cross_entropy``, chilled or not.
 
-    ``inputs.tensors``: ``drawn`` [n], a label for each example, ``drawn_features`` [n, H] generated for it, and
-    ``own_features`` [n, H] generated for the example's own label; ``inputs.head``: the last layer as it stands.
+    ``inputs.tensors``: ``drawn`` [n], a label for each example; ``drawn_features`` [n, H], generated for it;
+    ``own_features`` [n, H], generated for the example's own label. ``inputs.head``: the current last layer.
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
@@ -158,7 +160,7 @@ def _on_features(
 
 
 def _generator(config: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
-    """Return the generator of ``state``; a fresh one where that has none."""
+    """Return the generator in ``state``; a new one if there is none."""
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
     model = new_generator(config.generator, classes, features, federation.seed, federation.model.weights.dtype)
@@ -179,7 +181,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
     """Return the last layer of a model [P] with its label ``counts`` [C].
 
-    The layer is part of what a participant sends, and the counts are sent in addition.
+    The layer is part of a participant's message, and the counts are sent in addition.
     """
     weight, bias = flat.views(weights, _head_fields(federation)).values()
     return Head(weight, bias, counts)
@@ -190,7 +192,7 @@ FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_ea
 
 @dataclass(frozen=True)
 class Head:
-    """A client's last layer: ``weight`` [C, H], ``bias`` [C]; ``counts`` [C]: its examples of each label."""
+    """A client's last layer: ``weight`` [C, H], ``bias`` [C]; ``counts`` [C]: its number of examples of each label."""
 
     weight: Tensor
     bias: Tensor
@@ -247,8 +249,8 @@ def train_generator(
 ) -> tuple[Tensors, float]:
     """Return the generator after the steps of ``round``, as tensors of a state, and its mean loss.
 
-    ``model`` changes in place; ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by
-    (seed, round, step).
+    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are keyed by (seed, round,
+    step).
     """
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)

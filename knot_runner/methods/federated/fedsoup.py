@@ -1,18 +1,18 @@
-"""FedSoup (Chen et al. 2023): soups during the rounds, of a client's model and of global models that it has selected.
+"""FedSoup (Chen et al. 2023): during the rounds, clients average their model with global models that they select.
 
-A participant receives w and trains theta from it. Once the share ``start`` of all rounds is over, it compares two soups
-on its held-out examples (``partition.valid``). n and P are the size and the mean of its pool of global models:
+A participant receives w and trains theta from it. After the share ``start`` of all rounds, it compares two soups on its
+held-out examples (``partition.valid``). Its pool of global models has n members with the mean P:
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 
-Where the second is more accurate, the client keeps and sends it, and w joins the pool; else it keeps and sends the
-first. As in the authors' code, the soups are averaged, and running statistics stay the client's.
+If the second one is more accurate, the client keeps and sends it, and w joins the pool. Otherwise it keeps and sends
+the first one. As in the authors' code, running statistics are not averaged: the client keeps its own.
 
-Differences from the authors' code: clients select on held-out examples, where the code selects on the test examples;
-and there is no fine-tuning after the last round.
+Differences from the authors' code: clients select on held-out examples, whereas the code selects on test examples, and
+there is no fine-tuning after the last round.
 
-State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's last model; ``client/<k>/pool``
-[P] and ``client/<k>/pool_size``, the mean of the global models in its pool and their number.
+State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's last model;
+``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean and the number of the global models in its pool.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests for training the model a participant was sent; in later rounds it then chooses its soup."""
+    """Return requests that train the received model, and in later rounds select a soup."""
     requests = averaging.plan(config, state, federation, round)
     if round + 1 <= config.start * federation.training.rounds:
         return requests
@@ -60,7 +60,7 @@ def plan(config: FedsoupSettings, state: FederatedState, federation: Federation,
 
 
 def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return what the client sent, and its pool."""
+    """Return the model that the client sent, and its pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
 
@@ -79,7 +79,7 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
 def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Train, then keep one of two soups (a local program).
 
-    Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``; it returns the last two.
+    Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)

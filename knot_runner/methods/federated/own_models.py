@@ -1,7 +1,7 @@
-"""Clients with their own models, which are never averaged, whatever they exchange. Architectures may differ.
+"""Clients that keep their own models. Models are never averaged, and architectures may differ.
 
-State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained; others have the first model
-of their architecture.
+State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained. Other clients have the initial
+model of their architecture.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def own(config: FederatedSettings, state: FederatedState, federation: Federation
 
 
 def deployed(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model; the first one of its architecture while it has not trained."""
+    """Return the client's own model; the initial model of its architecture if it has not trained."""
     return kept_model(state, client) or federation.start_of(client)
 
 
@@ -41,7 +41,7 @@ def model_parts(result: Trained) -> ClientMessage:
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return the part of the state that holds what clients have ``trained``, below ``prefix``."""
+    """Return state entries that hold the ``trained`` models of clients, below ``prefix``."""
     kept: FederatedState = {}
     for result in trained:
         kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
@@ -49,7 +49,7 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:
-    """Return the own model of ``client``; None while it has not trained."""
+    """Return the own model of ``client``; None if it has not trained."""
     weights = state.get(f"client/{client}/weights")
     if weights is None:
         return None

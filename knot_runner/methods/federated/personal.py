@@ -1,13 +1,13 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
-FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client keeps its
-head. FedPer trains head and body together; FedRep first the head, then the body. The head is the last linear layer
-(FedWaD's public code).
+This is FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client
+keeps its head. FedPer trains head and body together. FedRep trains the head first, then the body. The head is the last
+linear layer (FedWaD's public code).
 
-Differences from the papers: a client that has not trained yet uses the global body with the initial head, which is that
-of the first global model for every client, as in PFLlib. With ``first_head=averaged`` clients send their heads, too,
-and it uses their mean, as in FedWaD's public code. A server that distills (FedDF) is sent whole models likewise, trains
-the averaged one on their outputs, and does not change the clients' heads.
+Differences from the papers: a client that has not trained uses the global body with the initial head, which is equal
+for all clients, as in PFLlib. With ``first_head=averaged`` clients also send their heads, and such a client uses their
+mean, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. It trains the averaged
+model on their outputs, and does not change the clients' heads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: FedPerSettings, federation: Federation) -> FederatedState:
-    """Return the first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
+    """Return the first global model.
+
+    Raises:
+        UserError: The model has no body, or the body gets no epoch.
+    """
     if not federation.layout.mask("body").any():
         raise UserError(
             f"{config.algorithm} shares all layers except the head. Use at least one hidden layer", "model.hidden"
@@ -41,7 +45,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests of the drawn clients; if ``final_head_epochs`` is set, of all heads alone in one more round."""
+    """Return requests of the drawn clients. With ``final_head_epochs``, one more round trains all clients' heads."""
     start = partial(deployed, config, state, federation)
     requests = drawn_requests(config, federation, round, start)
     if round == federation.training.rounds and config.final_head_epochs:
@@ -53,7 +57,7 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the body; the head, too, where the server uses its mean; nothing after an epoch of heads alone."""
+    """Return the body; also the head if the server uses its mean; nothing after a round that trains heads only."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     whole = config.first_head == "averaged" or config.server_distillation is not None
@@ -61,7 +65,7 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
+    """Return the body; with ``first_head=averaged`` also the mean head, for clients that have no head of their own."""
     parts = averaging.received(config, state, federation, client)
     return parts | {"weights": state["weights"]} if config.first_head == "averaged" else parts
 

@@ -4,13 +4,14 @@ A client of round t takes K steps of rate eta from w_t, and changes its control 
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
-The server averages as FedAvg does, and c moves by the mean change times the share of clients that took part (line 17).
+The server averages as in FedAvg, and c changes by the mean change times the share of participants (line 17).
 
-Differences from the paper: a client changes its c_k by what it has sent, so that c stays the mean of all c_k where
-messages are clipped, too. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022), whose unit of privacy is the
+Differences from the paper: a client changes its c_k by the change that it has sent, so that c stays the mean of all c_k
+if messages are clipped. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022), whose unit of privacy is the
 example; here it is the client.
 
-State, beyond FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (others are 0).
+State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (it is 0
+for others).
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
+    """Return the first global model; all control variates are 0.
+
+    Raises:
+        UserError: The optimizer is not plain SGD.
+    """
     if federation.training.optimizer != "sgd":
         raise UserError("the control variates of scaffold require plain SGD. Use sgd", "training.optimizer")
     if federation.training.momentum:
@@ -84,7 +89,7 @@ def fold(
 
 
 def control_of(state: FederatedState, name: str) -> Tensor:
-    """Return the control variate ``name`` [P]; zeros while nobody has changed it."""
+    """Return the control variate ``name`` [P]; zeros if it has not changed yet."""
     return state.get(name, torch.zeros_like(state["weights"]))
 
 

@@ -1,8 +1,8 @@
 """Linear combinations of clients' models, computed as products with the matrix of all models.
 
-The signs of such a matrix show groups of clients: whose updates help whom (docs/papers/soup.md).
+The signs of such a matrix show groups of clients whose updates help each other (docs/papers/soup.md).
 
-Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
+Products are computed in float64, a block of parameters at a time, so that no second copy of all models is needed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients from ``starts``: of each client, the same tensor where it is the same model."""
+        """Return the updates of clients from ``starts``. Clients with the same start share its tensor."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
@@ -64,8 +64,8 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
-        Exactly the trained models under the identity, and the starts under zero, which W_0 + (W_k - W_0) need not be:
-        the starts have the weight that is left to them.
+        The identity gives exactly the trained models, and zero exactly the starts. W_0 + (W_k - W_0) would not, because
+        of rounding: the starts therefore receive the remaining weight.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
@@ -108,10 +108,10 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
-    """Return the means of lambda [K, K] over clients' ``own`` updates and those of ``others``.
+    """Return the means of lambda [K, K] over clients' ``own`` updates and over those of ``others``.
 
-    Where there are groups, also over others ``within`` and ``across`` them, with the ``auc`` of telling these apart;
-    and the share of others that are ``negative``.
+    It also returns the share of others that is ``negative``. With groups, it returns the means over others ``within``
+    and ``across`` groups, and the ``auc`` of telling these apart.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {

@@ -1,7 +1,7 @@
 """The interface of a personalization.
 
-A method over the clients, the points at which their models are measured, and clients' training after the rounds: as in
-the rounds, with its own learning rate, optimizer and number of epochs.
+It consists of a method over the clients, the points at which their models are evaluated, and the clients' training
+after the rounds. This training is that of the rounds, with its own learning rate, optimizer and number of epochs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 class PersonalFederation(Federation):
     """All clients after the last round.
 
-    ``method``: the settings of the rounds; ``start(client)``: the model that the client used after the last one,
-    theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition has planted some.
+    ``method``: the settings of the rounds; ``start(client)``: the model theta_0 that the client used after the last
+    round (FedAvg: the global model); ``groups``: the group of each client if the partition defines groups.
     """
 
     method: FederatedSettings
@@ -54,9 +54,11 @@ class PersonalFederation(Federation):
 class Point:
     """One model of every client.
 
-    ``step``: saves of its training since the last round, 0 before any; ``epochs``: so many of local training;
-    ``alpha``: its weight against theta_0, 1 for the trained model itself; ``phase``: whether a client ``trained`` it or
-    it was ``combined`` from those of several, where a kind has both.
+    Attributes:
+        step: The number of checkpoints of its training after the last round; 0 before any.
+        epochs: The epochs of local training after the last round.
+        alpha: Its weight against theta_0; 1 for the trained model.
+        phase: ``trained`` by a client, or ``combined`` from several models, for methods that have both.
     """
 
     step: int
@@ -80,14 +82,14 @@ Finished = tuple[dict[str, Tensor], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Personalization:
-    """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`.
+    """A personalization: ``method`` with ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`.
 
-    ``rounds(settings, federation)``: number of its rounds; ``points(settings)``: all measured points, in order;
-    ``measured``: the models due after a round, point by point. Over all rounds every client's model of every point is
-    measured once.
+    ``rounds(settings, federation)``: the number of its rounds; ``points(settings)``: all evaluated points, in order;
+    ``measured``: the models to evaluate after a round, point by point. Over all rounds, every client's model of every
+    point is evaluated once.
 
-    ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where it cannot
-    personalize these clients.
+    ``check(settings, federation)`` returns notes for the user before the rounds. It raises ``UserError`` if the method
+    cannot personalize these clients.
     """
 
     method: RoundMethod
@@ -105,9 +107,9 @@ PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers=
 
 
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
-    """Return the configuration of local training after the rounds: SGD, or AdamW, at its ``rate``.
+    """Return the configuration of local training after the rounds: SGD or AdamW with the learning rate ``rate``.
 
-    There is no momentum and no weight decay. Temperature, batches and augmentation are those of the last round.
+    Momentum and weight decay are 0. Temperature, batches and augmentation are those of the last round.
     """
     training = federation.training
     whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
@@ -144,7 +146,7 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """Return the state with ``models`` in the place of the last ones, and the mean loss of training.
+    """Return the state with ``models`` in place of the previous ones, and the mean training loss.
 
     ``models``: entries below ``theta/``.
     """

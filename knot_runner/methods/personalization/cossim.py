@@ -1,8 +1,8 @@
-"""Repeated aggregation by the similarity of clients' label shares (objective-conflict blog, docs/papers/soup.md).
+"""Repeated aggregation by the similarity of clients' label distributions.
 
-S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
-epoch; then, for a number of rounds, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P]
-and ``theta/buffers`` [K, Q] of all clients.
+Source: the objective-conflict blog, see docs/papers/soup.md. S_ki is the cosine of the label histograms of clients k
+and i. Every client trains its model of the last round for one epoch. Then, for a number of rounds, theta_k <- sum_i
+A_ki theta_i, followed by another epoch. State: ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of all clients.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
+    """Return A [K, K]: S where it is above the cut-off, otherwise 0; 1 for a client's own model.
 
-    ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalized``: as the
-    formula is printed, so that rows sum to as many as K.
+    ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
+    ``unnormalized``: the formula as printed, whose rows may sum to K.
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept

@@ -45,7 +45,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 def point_facts(federation: Federation, point: Point, steps: float, measures: dict[str, float], valid: Tensor) -> Facts:
     """Return the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
 
-    ``steps``: of the optimizer, mean over clients; ``valid`` [K]: correct predictions on held-out examples.
+    ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: correct predictions on held-out examples.
     """
     sizes = [len(rows) for rows in federation.rows("valid")]
     shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
@@ -56,11 +56,11 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: di
 
 
 def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:
-    """Return facts of the curve of ``points`` with theta_0 (``start``).
+    """Return facts about the curve of ``points`` that starts at theta_0 (``start``).
 
-    The best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at
-    1 point; and the area above the ID accuracy of theta_0 and the OOD accuracy of guessing (``chance``), where all
-    variants of one federated run have the same corner.
+    They are the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0; the gain over
+    theta_0 at 1 point; and an area. The area is bounded below by the ID accuracy of theta_0 and the OOD accuracy of
+    guessing (``chance``), so that all variants of one federated run share the same corner.
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}

@@ -1,8 +1,8 @@
 """Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
 
-Minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md), f_k being the client's objective
-in the rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at
-a time go through all their epochs, so that memory does not grow with the clients.
+It minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's objective
+in the rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training. A few
+clients at a time complete all their epochs, so that memory does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def fold(
 def finetune_request(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
-    """Return the request for one client's epochs from save ``step`` to the next.
+    """Return the request for one client's epochs from checkpoint ``step`` to the next.
 
-    The pull towards theta_0 is the proximal term's with mu = 2 prox, which pulls towards the model that the request
-    starts from; a constant gradient of 2 prox (start - theta_0) makes up the difference.
+    The proximal term with mu = 2 prox pulls towards the model that the request starts from. A constant gradient of 2
+    prox (start - theta_0) turns this into a pull towards theta_0.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
@@ -93,7 +93,7 @@ def finetune_points(config: TuningSettings) -> list[Point]:
 def finetune_models(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """See :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
     step, clients = round % config.checkpoints, under_way(config, federation, round)
     if step == 0:
         yield 0, {client: federation.start(client) for client in clients}

@@ -1,8 +1,8 @@
 """Metrics of the K x K record: every client's model on every client's test examples.
 
-In distribution (ID) is a client's model on its own test examples, the diagonal. Out of distribution (OOD) is the same
-model on the others', with equal weights. A test example that two clients have is ID for both, and is left out of the
-OOD of either (docs/papers/soup.md).
+In-distribution (ID) accuracy is that of a client's model on its own test examples, the diagonal. Out-of-distribution
+(OOD) accuracy is that of the same model on the other clients' test examples, with equal weights. A test example that
+two clients have counts as ID for both, and is excluded from the OOD accuracy of either (docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ HURT_EXAMPLES = 2
 class TestRows:
     """Index of clients' test examples.
 
-    ``rows`` [N]: the distinct test examples of all clients; ``places`` [M]: the position in ``rows`` of each client's
-    examples, concatenated over clients; ``owners`` [M]: their clients.
+    Attributes:
+        rows: The distinct test examples [N] of all clients.
+        places: The positions [M] in ``rows`` of each client's examples, concatenated over clients.
+        owners: Their clients [M].
     """
 
     __test__ = False  # not a class of tests
@@ -67,10 +69,10 @@ class TestRows:
 
 
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """Return how the model of ``client`` does on every client's examples.
+    """Return the results of the model of ``client`` on every client's examples: correct predictions and summed loss.
 
-    How many are correct, int32 [K], and their summed cross-entropy in nats [K], from its ``logits`` [N, C] and the
-    ``labels`` [N] of ``tests.rows``.
+    Correct predictions, int32 [K], and summed cross-entropy in nats [K], from its ``logits`` [N, C] and the ``labels``
+    [N] of ``tests.rows``.
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -83,10 +85,16 @@ def matrix_measures(
 ) -> dict[str, float]:
     """Return the measures of a K x K record (docs/papers/soup.md).
 
-    ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, over which all metrics are taken
-    except ``unseen_accuracy``, the ID accuracy of the others; ``global_correct`` [K]: the global model's correct
-    predictions on each client's examples, for the share ``clients_hurt`` whose own model has at least ``HURT_EXAMPLES``
-    fewer. A client without test examples has no ID accuracy and is not part of OOD.
+    A client without test examples has no ID accuracy and is not part of OOD accuracies.
+
+    Args:
+        examples: Number of test examples [K, K].
+        correct: Correct predictions [K, K].
+        loss: Summed loss [K, K].
+        clients: The clients that took part, which all metrics cover except ``unseen_accuracy``, the ID accuracy of
+            the other clients.
+        global_correct: The global model's correct predictions [K] on each client's examples. They give the share
+            ``clients_hurt`` of clients whose own model has at least ``HURT_EXAMPLES`` fewer.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -112,10 +120,7 @@ def matrix_measures(
 def _out_of_distribution(
     examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
 ) -> dict[str, float]:
-    """Return off-diagonal means, unweighted over the other clients and weighted by their examples.
-
-    {} where there are none.
-    """
+    """Return off-diagonal means, unweighted and weighted by the other clients' examples; {} if there are none."""
     even, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
@@ -129,7 +134,7 @@ def _out_of_distribution(
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:
-    """Raise :class:`UserError` where clients' models cannot be measured on other clients' examples.
+    """Raise :class:`UserError` if clients' models cannot be evaluated on other clients' examples.
 
     ``spec``: the settings of personalization, if any.
     """
@@ -145,7 +150,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """Return a note on the clients without test examples, of whom a record says nothing; none where all have some."""
+    """Return a note on the clients without test examples, which the record does not cover; none if all have some."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []

@@ -13,7 +13,7 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the weights and running statistics, in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
+    """Return the interpolated model, computed in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
     pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
@@ -26,7 +26,7 @@ def soup_points(config: SoupSettings) -> list[Point]:
 def soup_models(
     config: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """See :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
     step = round % config.checkpoints + 1
     if step not in _steps(config):
         return

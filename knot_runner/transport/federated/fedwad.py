@@ -1,15 +1,16 @@
-"""FedWaD: the Wasserstein distance between the samples of two clients, by messages alone (Algorithm 1; server.py).
+"""FedWaD: the Wasserstein distance between the samples of two clients, computed from messages (Algorithm 1; server.py).
 
-Every iteration, with xi for the server's measure and t the place on each geodesic::
+In every iteration, with the server's measure xi and the position t on each geodesic::
 
     clients   xi_mu = interpolate(xi, mu, t),  xi_nu = interpolate(xi, nu, t)
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
 After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
-on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it ends at a
-floor that falls with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a coupling
-that is not optimal, though Theorem 2 says that it vanishes. This is not a rounding error: with a start_scale far below
-the samples' spread the excess is 5 times smaller, with a random t 10 times (200 + 200 points of two Gaussians in 2-D).
+on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it approaches
+a floor that decreases with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a
+coupling that is not optimal, although Theorem 2 states that it vanishes. This is not a rounding error: with a
+start_scale far below the samples' spread the excess is 5 times smaller, and with a random t 10 times smaller (200 + 200
+points of two Gaussians in 2-D).
 """
 
 from __future__ import annotations
@@ -92,11 +93,11 @@ class FederatedDistance:
 def federated_distance(
     mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
+    """Return W_2 between the samples of two clients with ``dimension`` features, as the server computes it.
 
-    ``trace``: clients send distances in every iteration too, for the course of the value (approximate mode: twice the
-    work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random
-    t.
+    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode this doubles
+    the work, and it reveals more to the server than the algorithm needs. ``draws``: for the initial points and the
+    server's random t.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))

@@ -20,12 +20,13 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """Points [n, d] (float64) with masses: ``weights`` [n], above 0, in any unit; None = all equal.
+    """Points [n, d] (float64) with masses: ``weights`` [n], positive, in any unit; None: all equal.
 
-    Weights of an integer type are *counts*: between measures with counts every transport plan is computed in whole
-    numbers (:func:`common_masses`), so that no mass is lost to rounding however often measures are interpolated.
+    Weights of an integer type are *counts*. Transport plans between measures with counts are computed in integers
+    (:func:`common_masses`), so that repeated interpolation loses no mass to rounding.
 
-    Raises :class:`UserError` for points that are empty, not finite or not in rows, and for weights that do not fit.
+    Raises:
+        UserError: Points are empty, not finite or not a matrix, or weights do not fit.
     """
 
     points: np.ndarray
@@ -52,18 +53,18 @@ class Measure:
 
     @property
     def size(self) -> int:
-        """n, the number of points."""
+        """Return n, the number of points."""
         return len(self.points)
 
     @property
     def counts(self) -> np.ndarray | None:
-        """The masses as whole numbers, int64 [n]; None where the weights are not of an integer type."""
+        """Return the masses as integers, int64 [n]; None if the weights are not of an integer type."""
         if self.weights is None:
             return np.ones(self.size, dtype=np.int64)
         return self.weights if self.weights.dtype == np.int64 else None
 
     def masses(self) -> np.ndarray:
-        """Return the masses, float64 [n], of sum 1.
+        """Return the masses, float64 [n], with sum 1.
 
         >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses()
         array([0.75, 0.25])
@@ -76,11 +77,12 @@ class Measure:
 def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the masses of both in one unit, float64 [n] and [m], and their sum.
 
-    Measures with counts: whole numbers, whose sum is the least common multiple of the two totals. Sums and differences
-    of them are exact in doubles, hence every flow of the network simplex is; the published code has masses of 1/n
-    instead, and drops plan entries below 1e-5. Any other measures: masses of sum 1.
+    For measures with counts they are integers, whose sum is the least common multiple of the two totals. Sums and
+    differences of them are exact in float64, and so is every flow of the network simplex. (The published code has
+    masses of 1/n instead, and drops plan entries below 1e-5.) Other measures have masses with sum 1.
 
-    Raises :class:`UserError` where that multiple is beyond 2^53.
+    Raises:
+        UserError: The least common multiple exceeds 2^53.
     """
     a, b = first.counts, second.counts
     if a is None or b is None:
@@ -117,14 +119,14 @@ def interpolate(
 ) -> tuple[Measure, float]:
     """Return the measure at ``t`` (0: first, 1: second) of a geodesic from ``first`` to ``second``, and their W_2.
 
-    exact (eq. 5): one point for each entry of the optimal plan: at most n + m - 1, and n for n = m points of equal
-    masses. So on measures with counts a chain of interpolations between samples of one size n stays at n points;
-    between samples of different sizes each step adds at most the second side's points less one, and no measure has more
-    points than the common unit has parts. Nothing is pruned: the published code drops entries below 1e-5, which loses
-    mass and makes the distance rise again as supports grow.
+    exact (eq. 5): one point for each entry of the optimal plan, at most n + m - 1, and n for n = m points of equal
+    masses. A chain of interpolations between samples of equal size n, with counts, therefore stays at n points. Between
+    samples of different sizes, each step adds at most the number of the second side's points minus one, and no measure
+    has more points than the common unit has parts. No entry is dropped. The published code drops entries below 1e-5,
+    which loses mass and makes the distance increase again as supports grow.
 
     approximate (eq. 10, barycentric projection): the points and masses of ``first``, each point moved towards the mean
-    of where its mass goes. Equal to exact where n = m and all masses are equal (Theorem 1).
+    of the points that receive its mass. Equal to exact if n = m and all masses are equal (Theorem 1).
     """
     plan, unit, distance = transport(first, second)
     if mode == "approximate":

@@ -24,8 +24,8 @@ OPTIMAL, STOPPED = 1, 3
 def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
 
-    Of up to 16 features to full precision; of more by a matrix product about the mean of y, to about 1e-15 times the
-    largest squared norm there.
+    With up to 16 features, they have full precision. With more, they are computed by a matrix product about the mean of
+    y, with errors of about 1e-15 times the largest squared norm.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]]))
     array([[ 0.],
@@ -42,13 +42,15 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def optimal_plan(
     cost: np.ndarray, a: np.ndarray | None = None, b: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Return the plan [n, m] of least total ``cost`` [n, m] between masses a [n] and b [m], and that total.
+    """Return the plan [n, m] with the lowest total ``cost`` [n, m] between masses a [n] and b [m], and that total.
 
-    Plan and total are in the unit of a and b, which must have one sum; without a and b, all masses of a side are equal
-    and sum to 1. Whole numbers stay whole.
+    Plan and total are in the unit of a and b, which must have the same sum. Without a and b, all masses of a side are
+    equal and sum to 1. Integers stay integers.
 
-    Raises :class:`UserError` for costs that are not finite. Warns (RuntimeWarning) where the cap on pivots was hit: the
-    plan is then not optimal.
+    Raises:
+        UserError: Costs are not finite.
+
+    Warns with RuntimeWarning if the maximum number of pivots was reached. The plan is then not optimal.
     """
     if not np.isfinite(cost).all():
         raise UserError("the distances are not finite, since the values are too large", "samples")

@@ -1,19 +1,19 @@
 """The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for the messages of a FedWaD client.
 
-Neighboring data sets differ in one sample, replaced by any other in the ball of radius ``clip``; the number of a
-client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
+Neighboring data sets differ in one sample, which is replaced by any other one in the ball of radius ``clip``. The
+number of a client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
 
-* points of an approximate interpolating measure, z + t (mean - z) for S points z that are known: **2 clip t sqrt(S)**.
-  Each mean lies in the ball, so no point moves by more than 2 clip t. Nothing better holds: where several plans are
-  nearly optimal, one sample decides between them and all means may change at once. The bound holds for *any* two data
-  sets in the ball, so this release protects a client's data as a whole, at the price of much noise.
-* a distance W_2(own samples, a measure that is known): **2 clip sqrt(m)** with m the largest mass of a sample, 1/n as a
-  rule: the largest W_2 between neighbors.
+* points of an approximate interpolating measure, z + t (mean - z) for S known points z: **2 clip t sqrt(S)**. Each mean
+  lies in the ball, so no point moves by more than 2 clip t. There is no better bound: if several plans are nearly
+  optimal, one sample decides between them and all means may change at once. The bound holds for *any* two data sets in
+  the ball, so this release protects a client's whole data set, and needs much noise.
+* a distance W_2(own samples, a known measure): **2 clip sqrt(m)**, where m is the largest mass of a sample, usually
+  1/n: the largest W_2 between neighbors.
 
-Masses of an approximate measure are those of the first measure, which no client's data enter. Masses and size of an
-exact one depend on the data and cannot be released with added noise: privacy is of mode=approximate alone.
+Masses of an approximate measure are those of the first measure and do not depend on a client's data. Masses and size of
+an exact measure do, and noise cannot protect them. Privacy is therefore available for mode=approximate only.
 
-Each release by itself is (epsilon, delta)-private. Noise from a generator whose seed the server knows, in doubles,
+Each single release is (epsilon, delta)-private. Noise in floating point from a generator whose seed the server knows
 gives no real protection: this simulates the cost of privacy on one machine.
 """
 
@@ -29,7 +29,7 @@ from knot_runner.config.settings.methods.transport import PrivacySettings
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:
-    """Return the least delta for which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private.
+    """Return the smallest delta for which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private.
 
     Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), with Phi the normal distribution
     function.
@@ -39,10 +39,10 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the least standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
+    """Return the smallest standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
 
-    Found to 1e-12, relative; delta falls as the noise grows. The classical sqrt(2 log(1.25 / delta)) / epsilon is
-    larger, and holds below epsilon = 1 only.
+    The relative error is 1e-12; delta decreases with the noise. The classical sqrt(2 log(1.25 / delta)) / epsilon is
+    larger, and valid below epsilon = 1 only.
 
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
@@ -65,7 +65,7 @@ def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
-    """Return a distance from own samples, released with noise; values below 0 become 0.
+    """Return a distance from own samples with added noise; negative values become 0.
 
     ``heaviest`` is the largest mass of a sample.
     """
@@ -80,9 +80,9 @@ def _noise(
 
 
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
-    """Return (epsilon, delta) of ``releases`` releases about one client's data, by basic composition: sums.
+    """Return (epsilon, delta) of ``releases`` releases about one client's data, by basic composition (sums).
 
-    A run of K iterations releases K measures and one distance for each client (traced: 2 K distances more). Tighter
-    bounds are known, and none is needed to see what a run costs. A delta of 1 or more promises nothing.
+    A run of K iterations releases K measures and one distance for each client (traced: 2 K further distances). Tighter
+    bounds exist, but are not needed to see what a run costs. A delta of 1 or more gives no guarantee.
     """
     return releases * privacy.epsilon, releases * privacy.delta

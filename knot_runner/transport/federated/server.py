@@ -1,9 +1,9 @@
-"""The server of FedWaD: sees messages and its own measures, never a sample (Algorithm 1, lines 7 and 10).
+"""The server of FedWaD, which reads messages and its own measures, but no sample (Algorithm 1, lines 7 and 10).
 
-:class:`Message` is all that a client sends: the privacy boundary as a type. It fixes the content of messages, not what
-can be inferred from it. Given xi and t one can solve eq. 10 for the means of the samples that went to each point of xi;
-with as many points as samples, or in exact mode, these are the samples. A random t, known only to the client, blurs
-this a little; only noise (``privacy``) gives a guarantee.
+:class:`Message` holds everything that a client sends, so that the type is the privacy boundary. It limits the content
+of messages, not the conclusions from it. Given xi and t, one can solve eq. 10 for the means of the samples that were
+assigned to each point of xi. With as many points as samples, or in exact mode, these are the samples. A random t, known
+only to the client, blurs this a little; only noise (``privacy``) gives a guarantee.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def total(first: Message, second: Message) -> float:
 def server_only(between: float, t: float) -> float:
     """Return W(mu, nu) from ``between`` = W(xi_mu^k, xi_nu^k) of one iteration (Theorem 3.2).
 
-    No client sends a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for Gaussians of equal covariance, xi^0 among
-    them, and t = 1/2. At any t that both clients use, the two means differ by t (m_mu - m_nu) whatever xi is, so it is
-    W / t. Of other measures it is an estimate, neither upper nor lower bound.
+    No client sends a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for Gaussians of equal covariance, including
+    xi^0, and t = 1/2. For any t that both clients use, the two means differ by t (m_mu - m_nu) whatever xi is, so the
+    result is W / t. For other measures it is an estimate, neither an upper nor a lower bound.
     """
     return between / t

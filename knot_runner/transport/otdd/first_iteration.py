@@ -1,10 +1,10 @@
-"""Work done once per client for all its distances, the draws of every pair, and the input of a worker for a tile.
+"""Work that is done once per client for all its distances, the draws of every pair, and the inputs of workers.
 
-The means of FedWaD's measures are computed apart from the centered measures. With equal masses on all sides the mean of
-a measure between two measures is the mean in between: at t from ``a`` to ``b`` it is ``(1 - t) a + t b``, whatever the
-plan. The plan in turn does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their
-means``. So all stacked products (tile_distances.py) are centered, and a common offset of the features, however large,
-costs no digit in float32; the means themselves are float64.
+The means of FedWaD's measures are computed separately from the centered measures. With equal masses on all sides, the
+mean of a measure between ``a`` and ``b`` at t is ``(1 - t) a + t b``, whatever the plan. The plan does not depend on
+the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their means``. All stacked products
+(tile_distances.py) are therefore centered, so that a large common offset of the features costs no precision in float32.
+The means themselves are float64.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
     """Return squared distances [m, 2] of the last measure's mean from the means of each pair's sets, float64.
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
+    The mean is a weighted mean of those of the first points and of the two sets. Only its three weights [m, 3] are
+    computed.
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -86,9 +87,11 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
 class FirstIteration:
     """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
 
-    ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: for each first
-    point, the mean features and the class masses of the samples that its mass goes to; ``heights`` [S]: those of the
-    transport plan (small_support.py).
+    Attributes:
+        spread: Mean squared distance of its augmented points from their mean.
+        means: For each first point, the mean features and class masses [S, d + k] of the samples that receive its
+            mass.
+        heights: Potentials [S] of the transport plan (small_support.py).
     """
 
     spread: float
@@ -124,10 +127,10 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of all label parts [m_y, vec(B_y)], so that the vectors themselves are not needed.
+    """Inner products of all label parts [m_y, vec(B_y)], which replace the vectors themselves.
 
-    ``gram`` [R, R] over the S first points of the interpolating measure, then every set's classes, then one row of
-    zeros; set c's classes begin at ``begins[c]`` and are ``counts[c]``.
+    ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
+    zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
     """
 
     gram: np.ndarray
@@ -164,11 +167,11 @@ MEASURES, SCORES = 2**26, 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """The input of a worker: m pairs with all that their distances need.
+    """The input of a worker: m pairs, with everything that their distances need.
 
-    These are ``pairs`` [m, 2], the draws of each [m, K, 3], the features [S, d] of the first points about their mean,
-    the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`) and the
-    part of the ``means`` in the distances [m, 2].
+    It holds ``pairs`` [m, 2], the draws of each [m, K, 3], the centered features [S, d] of the first points, the
+    statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and the
+    contribution ``means`` [m, 2] of the means to the distances.
     """
 
     pairs: np.ndarray
@@ -180,10 +183,10 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Return pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
+    """Return the pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
 
-    Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
-    what is stacked with it: tiles are the same whatever is known already and on any worker.
+    Tiles depend on these numbers only (``largest``: samples of the largest set), because the last digits of a product
+    depend on the other rows in the stack. They do not depend on known values or on workers.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))

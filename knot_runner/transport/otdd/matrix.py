@@ -1,10 +1,10 @@
-"""All distances between several sets of labeled samples: each set prepared once, pairs in tiles, tiles in processes.
+"""All distances between several sets of labeled samples, in tiles of pairs, by worker processes.
 
-    prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
-    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
-    processes    tiles go to worker processes of one thread each, which share the samples
+    prepare      once per set: class statistics, and its part of iteration 1, which has the same first points
+        everywhere tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact
+        OTDD pair by pair processes    tiles go to worker processes of one thread each, which share the samples
 
-What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
+For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PRELOADED = ["knot_runner.transport.otdd.matrix"]
 
 
 class OtddPool:
-    """``workers`` processes that run tasks on ``arrays``; with one worker, this process runs them itself.
+    """``workers`` processes that run tasks on ``arrays``. With one worker, this process runs them.
 
     Use it in a ``with`` statement, which ends the processes in any case.
     """
@@ -67,7 +67,7 @@ class OtddPool:
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
-        Raises what ``work`` raises, and :class:`UserError` when a worker process died.
+        Raises the exceptions of ``work``, and :class:`UserError` if a worker process died.
         """
         if self._pool is None:
             with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
@@ -104,11 +104,12 @@ def distance_matrix(
 ) -> np.ndarray:
     """Return squared distances [N, N] between N sets of samples, float64, symmetric, 0 on the diagonal.
 
-    ``done``: known values of pairs (i, j), i < j; they are kept. A tile with missing pairs is computed whole (a few
-    seconds), so that the matrix is bit-identical for any known pairs and number of ``workers``. ``progress`` receives
-    the new pairs of every tile. Draws are keyed by seed and pair (first_iteration.py).
+    ``done``: known values of pairs (i, j), i < j, which are not computed again. A tile with missing pairs is computed
+    as a whole (a few seconds), so that the matrix is bitwise equal for any known pairs and number of ``workers``.
+    ``progress`` receives the new pairs of every tile. Draws are keyed by seed and pair (first_iteration.py).
 
-    Raises :class:`UserError` for sets of different features, and where values are too large for finite distances.
+    Raises:
+        UserError: The sets have different features, or values are too large for finite distances.
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
@@ -151,8 +152,8 @@ def _computed(
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
 
-    Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
-    float64, and centers every pair itself.
+    For FedWaD they are in ``options.precision``, relative to each set's mean. The exact solver always uses float64, and
+    centers every pair itself.
     """
     exact = options.solver == "exact"
     dtype = np.dtype("float64" if exact else options.precision)
@@ -188,7 +189,7 @@ def _tasks(
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
-    """Yield one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
+    """Yield one task per tile, created on demand. ``means`` [N, d]: of the features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
     of_features, of_labels = np.split(centered(start), [features], axis=1)

@@ -1,8 +1,8 @@
 """Labeled samples, and the representation of a label by mean and covariance of its class (FedWaD 4, D.3, eq. 13-14).
 
 A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
-``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. The paper writes B = Sigma; the public code has B = (Sigma +
-1e-6 I)^{1/2}, and of that the diagonal, which makes points of 3d features.
+``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. In the paper B = Sigma. The public code uses the diagonal of B
+= (Sigma + 1e-6 I)^{1/2}, which gives points with 3d features.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LabeledSamples:
 
     @property
     def size(self) -> int:
-        """n, the number of samples."""
+        """Return n, the number of samples."""
         return len(self.points)
 
 
@@ -46,8 +46,11 @@ class LabeledSamples:
 class ClassTable:
     """Statistics of each of the k classes of one client's samples, renumbered from 0.
 
-    ``labels`` [k] as they were, ascending; ``vectors`` [k, L] = [m_y, vec(B_y)] of each, float64; ``mass`` [k], its
-    share of the samples; ``of`` [n], each sample's class, from 0 to k - 1.
+    Attributes:
+        labels: The original labels [k], ascending.
+        vectors: [m_y, vec(B_y)] of each class, float64 [k, L].
+        mass: Each class's share [k] of the samples.
+        of: Each sample's class [n], from 0 to k - 1.
     """
 
     labels: np.ndarray
@@ -59,8 +62,8 @@ class ClassTable:
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Return means and covariances of the classes, computed in float64.
 
-    Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to rounding,
-    one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2.
+    Covariances divide by n - 1. The covariance of a class with one sample is 0, as it is, up to rounding, for a class
+    of equal samples. ``vec(B)`` has length d if ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
@@ -84,8 +87,8 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
 def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
     """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
 
-    Of fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S, with U and l the eigenvectors and
-    eigenvalues of the small matrix S S^T and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
+    With fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and
+    eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
     """
     n, d = scatter.shape
     base = RIDGE**0.5

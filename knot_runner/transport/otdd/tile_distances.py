@@ -1,13 +1,13 @@
-"""FedWaD for all pairs of a tile at a time, with stacked matrix products.
+"""FedWaD for all pairs of a tile at once, with stacked matrix products.
 
-The interpolating measure of a pair has features [S, d] and coefficients of its label part over B = S + 2 k vectors.
-These are the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
-Every step of FedWaD takes weighted means of points. So only the inner products of the vectors of the label part
-(2 d features, or d + d^2) are needed. One product covers all points that one client must compare with its samples, for
-all its pairs; the label part adds k columns to it.
+The interpolating measure of a pair has features [S, d] and coefficients of its label part in B = S + 2 k vectors. These
+are the label parts of the S first points, and the class vectors of the two sets. k is the largest number of classes of
+a set. Every step of FedWaD takes weighted means of points. It therefore needs only the inner products of the vectors of
+the label part (2 d features, or d + d^2). One product covers all points that one client must compare with its samples,
+for all its pairs; the label part adds k columns to it.
 
-Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
-separately and added at the end (first_iteration.py).
+Every measure is stored relative to its mean, and samples and class vectors relative to the mean of their set. Means are
+computed separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
-    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], which begins as ``points`` on both sides."""
+    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], at first ``points`` on both sides."""
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
     flat = plans.reshape(-1, len(rows))

@@ -1,4 +1,4 @@
-"""Whether groups of a composed config fit together: models, personal methods, distillation, a student's images.
+"""Compatibility of the groups of a composed config: models, personalization, distillation, views of images.
 
-Open ``fit.py`` first: task, method, model, training and partition.
+Start with ``fit.py``: task, method, model, training and partition.
 """

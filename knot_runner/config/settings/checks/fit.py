@@ -20,7 +20,10 @@ IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the choice of ``group`` in a composed ``config`` as it is typed: ``task=sa``; a partition by its kind."""
+    """Return the choice of ``group`` in a composed ``config`` as on the command line, such as ``task=sa``.
+
+    A partition is named by its kind.
+    """
     return f"{group}={config[group].get('kind' if group == 'partition' else 'name')}"
 
 
@@ -89,8 +92,7 @@ def is_idle(training: Config) -> bool:
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     """Check that task and method can use another data set of images as the transfer set.
 
-    A federated method that does not distill may have one beside it, unread, so that one command compares it with
-    methods that do.
+    A federated method that does not distill ignores it, so that one command compares it with methods that do.
     """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
@@ -150,7 +152,7 @@ def _variants(block: Config) -> list[str]:
 
 
 def _chosen(block: Config, names: set[str]) -> Config:
-    """Return the values of ``block`` under those of its variants ``names``, in their order."""
+    """Return the values of ``block``, overridden by those of its variants ``names``, in their order."""
     values = {key: value for key, value in block.items() if not key.startswith(VARIANT)}
     for key, variant in block.items():
         if key in names:
@@ -159,7 +161,7 @@ def _chosen(block: Config, names: set[str]) -> Config:
 
 
 def _merged(values: Config, over: Config) -> Config:
-    """Return ``values`` with those of ``over``, at any depth."""
+    """Return ``values`` overridden by those of ``over``, at any depth."""
     merged = dict(values)
     for key, value in over.items():
         below = merged.get(key)

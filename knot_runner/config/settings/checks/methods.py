@@ -1,4 +1,4 @@
-"""What families check of a run's settings (``Family.check``), and build of their methods' nested ones."""
+"""Checks of families (``Family.check``), and the nested settings of their methods."""
 
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Return the settings of a model named in a method.
+    """Return the settings of a model that a method names.
 
-    Raises :class:`Misfit` for one of another kind than the task.
+    Raises:
+        Misfit: The model does not fit the kind of task.
     """
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
@@ -105,7 +106,10 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
 
 
 def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> None:
-    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``, which alone run code."""
+    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``.
+
+    Only plug-ins may run code.
+    """
     if not isinstance(model, CustomSettings):
         return
     named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
@@ -180,7 +184,7 @@ def _check_maps(settings: Settings) -> None:
 
 
 def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
-    """Return the settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
+    """Return the settings of a teacher's model; for a finished run, within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}

@@ -1,4 +1,4 @@
-"""Settings of federated learning: rounds (``training``), and what all algorithms share (``method``)."""
+"""Settings of federated learning: rounds (``training``), and the settings that all algorithms share (``method``)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class FederatedSettings:
 
     @property
     def chills(self) -> bool:
-        """Whether any client trains at another temperature than 1, or for other epochs."""
+        """Return whether any client trains at a temperature other than 1, or for a different number of epochs."""
         return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
 
     @property
@@ -195,10 +195,10 @@ class AveragingSettings(FederatedSettings):
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
-    """Return the settings of the distillation by the server; None where it does not distill."""
+    """Return the settings of the distillation by the server; None if it does not distill."""
     return getattr(config, "server_distillation", None)
 
 
 def architecture_settings(config: FederatedSettings) -> list[Any]:
-    """Return the settings of the clients' models; [] where all have the run's ``model``."""
+    """Return the settings of the clients' models; [] if all use the run's ``model``."""
     return getattr(config, "models", [])

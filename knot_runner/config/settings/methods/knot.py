@@ -1,4 +1,4 @@
-"""Settings of KNOT and mutual learning, and of the losses that come with the package."""
+"""Settings of KNOT and mutual learning, and of the losses in the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of personalization: what is measured of clients' own models, and what follows the last round."""
+"""Settings of personalization: the evaluation of clients' own models, and the training after the last round."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LocalSettings:
 
     @property
     def rate(self) -> float:
-        """The rate that clients train at."""
+        """Return the learning rate of the clients."""
         return self.lr
 
 
@@ -63,12 +63,12 @@ class TuningSettings(LocalSettings):
 
     @property
     def rate(self) -> float:
-        """``lr``, or a ``slower`` one."""
+        """Return ``lr`` divided by ``slower``."""
         return self.lr / self.slower
 
     @property
     def length(self) -> int:
-        """All epochs."""
+        """Return the number of all epochs."""
         return self.epochs * self.slower
 
     @property

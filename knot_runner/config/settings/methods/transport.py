@@ -142,5 +142,5 @@ class ClusteringSettings:
 
     @property
     def neighbors(self) -> int | None:
-        """K of ``sparseK``; None of other graphs."""
+        """Return K of ``sparseK``; None for other graphs."""
         return int(self.graph.removeprefix("sparse")) if self.graph.startswith("sparse") else None

@@ -1,4 +1,1 @@
-"""Settings of what is learned: a task of texts or of images.
-
-Open ``task.py`` first.
-"""
+"""Settings of a task of texts or of images. Start with ``task.py``."""

@@ -1,4 +1,4 @@
-"""Settings of an image task: classes, image shape, and where the images come from."""
+"""Settings of an image task: classes, image shape, and the source of the images."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ImageTaskSettings:
 
     @property
     def on_tree(self) -> bool:
-        """Whether the classes lie at the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
+        """Return whether the classes are the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
         return self.geometry != "given" or self.coordinates is None
 
     def __post_init__(self) -> None:

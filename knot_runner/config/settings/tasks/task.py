@@ -29,7 +29,7 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
 
 
 def equal_points(names: list[str], points: list[list[float]]) -> str | None:
-    """Return ``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
+    """Return ``'a' and 'b'``, the first two of ``names`` with the same point; None if all points differ."""
     at: dict[tuple[float, ...], str] = {}
     for name, point in zip(names, points, strict=True):
         first = at.setdefault(tuple(point), name)

@@ -1,5 +1,5 @@
-"""The CPU engine: worker processes train one client at a time and share memory; the steps are by hand.
+"""The CPU engine: worker processes train one client at a time and share memory, with manual backward passes.
 
-Open ``engine.py`` first, then ``client.py``. ``network.py``: one training step, its SGD, the loss and its gradient;
-``stems.py``, ``dense.py``: the layers' forward and backward passes.
+Start with ``engine.py``, then read ``client.py``. ``network.py``: one training step, its SGD, the loss and its
+gradient; ``stems.py``, ``dense.py``: the layers' forward and backward passes.
 """

@@ -31,11 +31,11 @@ class TrainingClient(Protocol):
     """Trains and applies models, one request at a time."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :meth:`Engine.train`. ``weights`` [P], if given: memory in which the trained weights may be returned."""
+        """Train one client; see :meth:`Engine.train`. ``weights`` [P]: optional memory for the trained weights."""
         ...
 
     def infer(self, request: Inference) -> Tensor:
-        """See :meth:`Engine.logits`."""
+        """Implement :meth:`Engine.logits.infer`."""
         ...
 
 
@@ -58,11 +58,11 @@ class AutogradClient:
         self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.train_client`."""
         return self._loop.train_client(request)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.infer`."""
         return self._loop.logits([request])[0]
 
 
@@ -76,10 +76,7 @@ class ManualBackward:
         self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`.
-
-        ``weights`` [P], if given: memory for the trained weights. Only plain requests have the manual backward pass.
-        """
+        """Implement :meth:`TrainingClient.train_client`. Only plain requests use the manual backward pass."""
         if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
@@ -92,7 +89,7 @@ class ManualBackward:
         return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`TrainingClient`."""
+        """Implement :meth:`TrainingClient.infer`."""
         with torch.inference_mode():
             weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
             if not request.many:
@@ -158,7 +155,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """Return the objective's loss, with a gradient in closed form where it is a cross-entropy."""
+        """Return the objective's loss; for a cross-entropy, one with a gradient in closed form."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:

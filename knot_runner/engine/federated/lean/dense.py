@@ -47,7 +47,7 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether oneDNN computes x W': by the weight's size and type alone, so that it is the same in every run."""
+    """Return whether oneDNN computes x W', by the weight's size and dtype only, so that runs are reproducible."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -57,7 +57,7 @@ def masked_(gradient: Tensor, output: Tensor) -> Tensor:
 
 
 class Dense:
-    """Dense layers with ReLU between them; the last is the head. x [B, in] -> logits [B, classes]."""
+    """Dense layers with ReLU between them; the last one is the head. x [B, in] -> logits [B, classes]."""
 
     def __init__(self, layers: list[WeightBias]) -> None:
         self.layers = layers
@@ -69,7 +69,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Return the logits times ``scale``; keep every layer's input for :meth:`backward`."""
+        """Return the logits times ``scale``, and store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair).relu_() if large else torch.addmm(bias, x, transposed).relu_()
@@ -80,7 +80,7 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """Return what the head has read in :meth:`forward`, [B, H]."""
+        """Return the input of the head in the last :meth:`forward`, [B, H]."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
@@ -91,9 +91,10 @@ class Dense:
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Compute the gradients of all layers that learn, and that by the head's input, from that of the logits.
+        """Compute the gradients of all trained layers from the gradient with respect to the logits.
 
-        That of x [B, in] if ``through``, else None.
+        ``by_features``: an additional gradient with respect to the head's input. Returns the gradient with respect to x
+        [B, in] if ``through``, otherwise None.
         """
         lowest = -1 if through else self._learning.start
         gradients: list[Tensor | None] = [None] * len(self.layers)
@@ -122,13 +123,13 @@ class Dense:
 
 
 class Foreground:
-    """The first dense layer of many models on the same images, most of whose pixels are background: exact, less work.
+    """The first dense layer of many models on the same images, most of whose pixels are background.
 
-    With the background B, the same in every image, the layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B
-    is 0 wherever an image [C, H, W] shows the background: per channel, the first pixel of the first image. (Any other
-    value is correct, but saves less.) Pixels that are background in every image cost nothing, those that are
-    foreground in few images are added image by image, and the others are multiplied as usual. The order of sums differs
-    from a dense product, so results differ by rounding.
+    The result is exact, with less work. Let B be the background, which is the same in every image. The layer's output
+    is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the background. B is, per
+    channel, the first pixel of the first image. (Any other value is correct, but saves less.) Pixels that are
+    background in every image are skipped. Pixels that are foreground in few images are added image by image. The other
+    pixels are multiplied as usual. The order of sums differs from a dense product, so results differ by rounding.
     """
 
     def __init__(self, images: Tensor) -> None:

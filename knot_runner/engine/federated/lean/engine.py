@@ -19,13 +19,15 @@ from knot_runner.util.workers import AHEAD, TaskPool
 
 
 class Lean:
-    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, this one with its own.
+    """Trains clients in ``workers`` processes (0: one per core) with ``threads`` torch threads each.
 
-    One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
-    do. Results are the same, bit for bit, for any number of workers.
+    One worker trains in this process, with its threads. One client at a time stays in a core's cache, and processes do
+    not wait for each other as the threads of one operation do. Results are bitwise equal for any number of workers.
 
-    An exception ends the engine. ``plugins``: imported by workers, since one may define the objective. ``others``:
-    further networks, numbered from 1 in requests; every worker trains them all. ``make_client``: makes what trains
+    An exception ends the engine.
+
+    ``plugins``: modules that workers import, since they may define the objective. ``others``: further networks,
+    numbered from 1 in requests; every worker trains all of them. ``make_client``: creates the object that trains
     clients of a network, in every worker.
     """
 
@@ -46,15 +48,15 @@ class Lean:
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.__init__`."""
         return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.logits`."""
         return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
-        """See :class:`Engine`."""
+        """Implement :meth:`Engine.close`."""
         if self._pool is not None:
             self._pool.close()
             self._data.memory.close()
@@ -101,9 +103,10 @@ class LeanPool:
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Execute ``requests``, started in order; results in the same order.
+        """Execute ``requests``, started in order; return the results in the same order.
 
-        Raises :class:`UserError` when a worker died at one of them, and the error of a worker.
+        Raises:
+            UserError: A worker died during a request, or raised this error.
         """
         results: dict[int, Result] = {}
         slots: list[int] = []

@@ -30,9 +30,9 @@ class LeanNetwork:
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
-        """Take one step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.
+        """Take one step on batch ``number`` of the current block; ``x``: the stem's input, ``loss``: that of the block.
 
-        All gradients are computed before any weight changes, as each layer's needs the weights above it.
+        All gradients are computed before any weight changes, because each layer's gradient needs the weights above it.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
         gradient, factor = loss.gradient(logits, number, self._dense.features)
@@ -47,12 +47,12 @@ class LeanNetwork:
 
 
 class Sgd:
-    """w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control; with momentum as torch's.
+    """w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control; momentum as in torch.
 
-    Arranged so that gradients are added where they belong and never stored.
+    Gradients are added to their targets and never stored.
 
-    A step is :meth:`prepare` (everything but the gradient), ``alpha`` * gradient added to :meth:`target`, and
-    :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimizers have.
+    A step consists of :meth:`prepare` (everything except the gradient), adding ``alpha`` * gradient to :meth:`target`,
+    and :meth:`finish`. Each kind of phase has its own momentum, as with separate optimizers.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -115,8 +115,8 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 class BatchLoss(Protocol):
     """The mean loss of each batch of a client's examples.
 
-    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: beside what
-    :meth:`gradient` returned, the gradient by what the head reads; None: there is none.
+    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: the gradient with
+    respect to the head's input, in addition to the one through the logits; None if there is none.
     """
 
     scale: float
@@ -130,20 +130,20 @@ class BatchLoss(Protocol):
         """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
 
         The loss is that of batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output;
-        ``features`` [B, H] are its input.
+        ``features`` [B, H] is the head's input.
         """
         ...
 
     def total(self) -> float:
-        """Return the sum over the block's steps of the loss of each."""
+        """Return the sum of the losses of the block's steps."""
         ...
 
 
 class TemperedLoss:
     """Cross-entropy (:class:`CrossEntropy`) with a gradient in closed form.
 
-    ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: z is the softmax of the head's
-    output.
+    ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: whether z is the softmax of the
+    head's output.
     """
 
     by_features = None
@@ -164,7 +164,7 @@ class TemperedLoss:
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.__init__`."""
         self._part, size = part, self._batch
         if len(self._truth) != len(part):  # memory and its views last from block to block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
@@ -177,7 +177,7 @@ class TemperedLoss:
             self._values, self._factors = values.split(size), (scales / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.gradient`."""
         log, outputs = self._logs[batch], logits
         if self._softmax:
             outputs = torch.softmax(logits, 1)
@@ -192,7 +192,7 @@ class TemperedLoss:
         return gradient, self._inverse / len(log)
 
     def total(self) -> float:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.total`."""
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
@@ -214,11 +214,11 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.__init__`."""
         self._parts, self._total = part.split(self._batch), 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.gradient`."""
         with torch.inference_mode(False), torch.enable_grad():
             output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
             read = [features.clone().requires_grad_()] if self._reads else []
@@ -231,5 +231,5 @@ class AutogradLoss:
         return gradient, 1.0
 
     def total(self) -> float:
-        """See :class:`BatchLoss`."""
+        """Implement :meth:`BatchLoss.total`."""
         return self._total

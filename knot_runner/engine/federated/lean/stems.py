@@ -39,7 +39,7 @@ class Stem(Protocol):
         ...
 
     def backward(self, gradient: Tensor) -> None:
-        """Compute the gradients of the parameters, from that of the features [B, in]."""
+        """Compute the gradients of the parameters from the gradient with respect to the features [B, in]."""
         ...
 
     def accumulate(self, alpha: float) -> None:
@@ -60,19 +60,19 @@ class Pixels:
         self._images = images
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.__init__`."""
         chosen = augmented_images(self._images.index_select(0, part), shifts, flips)
         return list(chosen.flatten(1).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.forward`."""
         return x
 
     def set_targets(self, targets: list[WeightBias]) -> None:
         """Do nothing, since nothing learns."""
 
     def backward(self, gradient: Tensor) -> None:
-        """Compute the gradients of the parameters, from that of the features [B, in]."""
+        """Implement :meth:`Stem.backward`; there are no parameters."""
 
     def accumulate(self, alpha: float) -> None:
         """Do nothing, since nothing learns."""
@@ -84,11 +84,12 @@ class Pixels:
 class Convs:
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
 
-    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Every input lies within its padding, so that a filter's
-    row lies in one piece.
+    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
+    filter reads contiguous memory.
 
-    ReLU follows the pooling, with which it commutes, and so works on a quarter of the values; for the same reason the
-    biases' gradient is summed over pooled positions. The images' own gradient is never computed.
+    ReLU follows the pooling, with which it commutes, and therefore processes a quarter of the values. For the same
+    reason the biases' gradient is summed over pooled positions. The gradient with respect to the images is never
+    computed.
     """
 
     learns = True
@@ -101,12 +102,12 @@ class Convs:
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.__init__`."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         return list(augmented_images(chosen, shifts, flips).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.forward`."""
         kept = []
         for (weight, bias), padding in zip(self._layers, self._paddings, strict=True):
             y = F.conv2d(x, weight, bias, padding=padding)
@@ -118,11 +119,11 @@ class Convs:
         return x.flatten(1)
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.set_targets`."""
         self._targets = targets
 
     def backward(self, gradient: Tensor) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.backward`."""
         gradient = gradient.view(self._kept[-1][3].shape).contiguous(memory_format=torch.channels_last)
         gradients = []
         for i in range(len(self._layers) - 1, -1, -1):
@@ -138,7 +139,7 @@ class Convs:
         self._gradients = gradients[::-1]
 
     def accumulate(self, alpha: float) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.accumulate`."""
         for (weight, bias), (dweight, dbias) in zip(self._targets, self._gradients, strict=True):
             weight.add_(dweight, alpha=alpha)
             bias.add_(dbias, alpha=alpha)
@@ -148,13 +149,13 @@ class Convs:
 
 
 class Gram:
-    """First dense layer with ReLU in terms of the client's images instead of pixels.
+    """First dense layer with ReLU, expressed by products of the client's images.
 
-    Exact, and less work over several epochs of plain SGD on unchanging images X [n, in].
+    Exact, and less work for several epochs of plain SGD on unchanging images X [n, in].
 
-    Every gradient of W [out, in] is D' X, so W = W0 + A' X with one row of A [n, out] per image, and the layer's output
-    for a batch is X_b W0' + b + (X_b X' + 1) A: with both products computed once, a step multiplies by n instead of
-    ``in`` values and changes A in the batch's rows only. The 1 is the bias, which learns like a constant pixel.
+    Every gradient of W [out, in] is D' X, so W = W0 + A' X, where A [n, out] has one row per image. The layer's output
+    for a batch is X_b W0' + b + (X_b X' + 1) A. With both products computed once, a step multiplies by n instead of
+    ``in`` values and changes the batch's rows of A only. The 1 stands for the bias, which learns like a constant pixel.
 
     ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
     """
@@ -177,7 +178,7 @@ class Gram:
         return gram <= MIN_SAVING * ordinary
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[_GramBatch]:
-        """See :class:`Stem`; there is no augmentation."""
+        """Implement :meth:`Stem.batches`, without augmentation."""
         starts, grams = self._gathered
         if len(starts) != len(part):  # memory and its views last from epoch to epoch
             starts = self.start.new_empty(len(part), self.start.shape[1])
@@ -189,7 +190,7 @@ class Gram:
         return [(start, gram, rows) for (start, gram), rows in zip(self._views, part.split(size), strict=True)]
 
     def forward(self, x: _GramBatch) -> Tensor:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.forward`."""
         start, gram, self._rows = x
         self._output = start.addmm_(gram, self.changes).relu_()  # gathered again in every epoch, so in place
         return self._output
@@ -198,15 +199,15 @@ class Gram:
         """Do nothing: the changes are this layer's target."""
 
     def backward(self, gradient: Tensor) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.backward`."""
         self._gradient = masked_(gradient, self._output)
 
     def accumulate(self, alpha: float) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.accumulate`."""
         self.changes.index_add_(0, self._rows, self._gradient, alpha=alpha)
 
     def finish(self) -> None:
-        """See :class:`Stem`."""
+        """Implement :meth:`Stem.finish`."""
         weight, bias = self._layer
         weight.addmm_(self.changes.t(), self._images)
         bias.add_(self.changes.sum(0))

@@ -28,7 +28,7 @@ Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray
 
 
 class SharedData:
-    """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
+    """Several :class:`ClientData` in one shared memory; :meth:`views` returns them in any process."""
 
     def __init__(self, *data: ClientData) -> None:
         tensors_of_data = [part.tensors() for part in data]
@@ -44,10 +44,10 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory of orders, in slots of three vectors.
+    """Shared memory for orders, in slots of three vectors.
 
-    The model (weights [P] then buffers [Q]) that an order begins with, its control variate [P], and its result, a model
-    or logits.
+    The vectors are the model at the start (weights [P], then buffers [Q]), its control variate [P], and the result, a
+    model or logits.
 
     ``sizes``: (P, Q) of every network; ``length``: values of a vector.
     """
@@ -101,7 +101,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A request as it is sent: its vectors in ``slot``, its other tensors as arrays."""
+    """A request as it is sent to a worker: its vectors in ``slot``, its other tensors as arrays."""
 
     request: EngineRequest
     slot: int
@@ -109,9 +109,9 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """Return the request without its vectors (the model's, control), with arrays in the place of other tensors.
+    """Return the request without its vectors (model and control), and with arrays in place of other tensors.
 
-    A tensor would be pickled with all of the memory that it is a view of.
+    A pickled tensor would include all the memory that it is a view of.
     """
     if isinstance(request, Inference):
         sent: dict[str, Any] = {"model": None}
@@ -151,7 +151,7 @@ def prepare_client(
     plugins: Sequence[str],
     make_client: MakeClient,
 ) -> Handler:
-    """Prepare the worker: threads, memory, data, plug-ins; return the function that executes an order."""
+    """Prepare the worker (threads, memory, data, plug-ins); return the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()

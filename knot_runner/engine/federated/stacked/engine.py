@@ -30,14 +30,14 @@ from knot_runner.util.errors import UserError
 
 
 class Stacked:
-    """Clients of equal structure train together; see :class:`Engine`.
+    """Trains clients of the same structure together; see :class:`Engine`.
 
-    ``stack=0``: all of a round, in a stack that shrinks as clients finish. ``stack=S``: S at a time, padded to S in
-    every step, so that a client's bits do not depend on its neighbors. In float32 another S may round a convolution
-    differently (by units in the last place); float64 does not, on a CPU.
+    ``stack=0``: all clients of a round, in a stack that shrinks as clients finish. ``stack=S``: S clients at a time,
+    padded to S in every step, so that a client's bits do not depend on the other clients. In float32 another S may
+    round a convolution differently (by units in the last place). In float64 on a CPU it does not.
 
-    On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
-    training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
+    On CUDA each step is a captured graph, which later rounds replay; a capture that fails raises. ``autocast="bf16"``:
+    training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32.
 
     A stack that does not fit into CUDA memory is halved until it does; ``note`` reports it.
@@ -56,9 +56,10 @@ class Stacked:
         self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`; requests that are not plain run in the plain loop.
+        """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
 
-        Raises :class:`UserError` when memory runs out with one client at a time.
+        Raises:
+            UserError: Memory runs out with one client at a time.
         """
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
@@ -71,7 +72,7 @@ class Stacked:
         return [results[place] for place in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""
+        """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
         return self.measuring.logits(requests)
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Train requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        """Train requests of the same structure, as many at a time as fit; if memory runs out, half as many."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -94,7 +95,7 @@ class Stacked:
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """Free memory after it ran out with ``room`` clients; if no other structure held any, halve the stack."""
+        """Free memory after it ran out with ``room`` clients; if no other structure used any, halve the stack."""
         if room == 1:
             raise UserError(
                 "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
@@ -132,7 +133,7 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """Return the structure's program, replaced by a larger one when it is too narrow for ``clients``."""
+        """Return the structure's program, replaced by a larger one if it is too narrow for ``clients``."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # frees its memory before the next one allocates

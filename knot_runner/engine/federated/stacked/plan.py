@@ -20,10 +20,11 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that clients must share to train in one program; all others are one number per client.
+    """Settings that clients must share to train in one program. All other settings are one number per client.
 
-    ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
-    ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads them.
+    ``room``: batch positions of a step. ``trains``: the parameters that each phase trains. ``temperatures``: whether
+    they differ per sample. ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads
+    features.
     """
 
     room: int
@@ -42,12 +43,14 @@ class Structure:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """The steps of one phase for K clients, on the CPU; S is the largest client's number of steps.
+    """The steps of one phase for K clients, on the CPU. S is the largest number of steps of a client.
 
-    ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``positions`` [S, K, B] of the same among their
-    client's images (0 for padding), or None where the objective is cross-entropy; ``crops`` [S, K, B, 3] int64 (down,
-    across, flip) and ``temperatures`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a
-    step there.
+    Attributes:
+        rows: Rows [S, K, B] int64 of the training images, or ``PADDING``.
+        positions: Their positions [S, K, B] among the client's images (0 for padding); None for cross-entropy.
+        crops: Augmentation [S, K, B, 3] int64 (down, across, flip), or None.
+        temperatures: (T_i, scale_i) [S, K, B, 2], or None.
+        active: [S]: clients 0..active-1 take part in a step.
     """
 
     trains: str
@@ -110,8 +113,7 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
-    A stack that shrinks client by client then needs few programs, and which one a step uses depends on ``active``
-    alone.
+    A stack that shrinks client by client then needs few programs, and the program of a step depends on ``active`` only.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain

@@ -1,4 +1,4 @@
-"""One SGD step of many clients at once, on tensors that stay in place; on CUDA captured and replayed as a graph."""
+"""One SGD step of many clients at once, on tensors with fixed memory. On CUDA, it is a captured graph."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WARM_UP = 3
 class Program:
     """State of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
-    ``shrinks``: a step is as wide as the clients that still have one; otherwise always ``clients`` wide, so that a
-    client's bits do not depend on which others are beside it (a kernel may round differently at another width). A graph
-    replays on the addresses it was captured with, so every round copies its values into these tensors.
+    ``shrinks``: the width of a step is the number of clients that still have one. Otherwise it is always ``clients``,
+    so that a client's bits do not depend on the other clients (a kernel may round differently at another width). A
+    graph replays on the addresses that it was captured with, so every round copies its values into these tensors.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained.
+        """Start the clients of ``chunk``. Positions beyond them keep their values and are never trained.
 
-        ``losses``: the rows and the loss of each client's objective, unless that is cross-entropy.
+        ``losses``: the rows and the loss of each client's objective, unless it is cross-entropy.
         """
         k = len(chunk)
         self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
@@ -151,9 +151,9 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """Take one step of clients 0..k-1, in place; a client whose rows are all padding does not change.
+        """Take one step of clients 0..k-1, in place. A client whose rows are all padding does not change.
 
-        Reads rows, crops and temperatures; changes weights, velocity, running statistics and the sum of losses.
+        It reads rows, crops and temperatures, and changes weights, velocity, running statistics and the sum of losses.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)
@@ -205,16 +205,16 @@ class Program:
         return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return bfloat16 where autocast has it.
+        """Return a context in which autocast uses bfloat16, if it is on.
 
-        Without its cache: a cast made outside a graph must not be read inside it.
+        The cache of autocast is off, because a graph must not read a cast that was made outside of it.
         """
         if not self.autocast:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
-        """Return a client's logits, and what its head reads if the objective does."""
+        """Return a client's logits, and the input of its head if the objective reads it."""
         logits = functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
         return (logits, self._read) if self.structure.features else (logits,)
 
@@ -222,7 +222,7 @@ class Program:
         self._read = inputs[0]
 
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
-        """Update as ``torch.optim.SGD``; the proximal term and the control are part of the gradient."""
+        """Update as ``torch.optim.SGD``. The proximal term and the control variate are part of the gradient."""
         a, b = self.spans[trains]
         weights, number = self.weights[:k, a:b], {name: values[:k] for name, values in self.numbers.items()}
         if self.start is not None:
@@ -242,15 +242,15 @@ class Program:
 
 
 def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
-    """Return whether two losses that one function made hold equal tensors beside their arguments."""
+    """Return whether two losses from the same function hold equal tensors in addition to their arguments."""
     pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 
 def _held(loss: SampleLoss) -> list[Any]:
-    """Return what a function holds beside its arguments.
+    """Return the values that a function holds in addition to its arguments.
 
-    For a loss that :func:`make_loss` has put a check around, what that loss holds.
+    For a loss that :func:`make_loss` has wrapped in a check, these are the values of the wrapped loss.
     """
     held = [cell.cell_contents for cell in getattr(loss, "__closure__", None) or ()]
     inner = [each for each in held if isinstance(each, FunctionType)]
@@ -266,7 +266,7 @@ def _number(request: LocalTraining, name: str) -> float:
 
 
 def _trained_model(network: Network, structure: Structure) -> nn.Module:
-    """Return the module in training mode, without memory: every step brings its own parameters and buffers."""
+    """Return the module in training mode, without memory. Every step brings its own parameters and buffers."""
     with torch.device("meta"):
         model = build_network(network).train()
     for module in model.modules():
@@ -276,7 +276,7 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """Return the flat range of what a phase trains: the head is the last layer of every model."""
+    """Return the flat range of the parameters that a phase trains. The head is the last layer of every model."""
     places = layout.mask(trains).nonzero()[:, 0]
     start, stop = int(places[0]), int(places[-1]) + 1
     if stop - start != len(places):

@@ -17,13 +17,14 @@ DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """Return ``method`` with the clients of ``fleet``, in rounds or, with mode=async, without.
+    """Return ``method`` on the simulated clients of ``fleet``, and those clients with their speeds.
 
-    The clients, of known speeds.
+    With ``mode=async`` there are no synchronous rounds.
 
-    State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
-    Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
-    gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
+    State, in addition to the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; further entries
+    with ``mode=async``. Log entries, in addition to the method's: ``clock`` at the end of the round; the number of
+    clients that ``dropped`` out, were ``late``, or did ``partial`` work; the mean ``staleness`` of the aggregated
+    updates (None without updates).
     """
     method = discounted(method, fleet)
     simulated = Asynchronous(method, fleet) if fleet.mode == "async" else Synchronous(method, fleet)
@@ -55,9 +56,10 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return ``fleet`` and ``time_to_target`` of a result.
+    """Return ``fleet`` and ``time_to_target`` of a result, or {} if the rows have no clock.
 
-    The clock at the end and at the first round at ``target``, and what became of clients; {} without a clock.
+    They report the clock at the end and at the first round that reached ``target``, and the counts of clients that
+    dropped out, were late, or did partial work.
     """
     if not rows or "clock" not in rows[-1]:
         return {}

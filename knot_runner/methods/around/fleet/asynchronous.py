@@ -1,10 +1,14 @@
 """Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any federated method.
 
-``training.clients_per_round`` clients train at any time; the server steps whenever ``buffer`` updates have arrived,
-each from what the client was sent when it began. A round is a server step, its clients are those of the buffer, and
-what follows a method's fold is of them; a model's version is how many steps came before it.
-State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals`` [m]
-float64, when they finish, and what each version in flight was sent (:func:`as_begun`).
+At any time ``training.clients_per_round`` clients train. The server takes a step when ``buffer`` updates have arrived.
+Each update starts from the model that its client received. A round is one server step, and its clients are those in the
+buffer. The version of a model is the number of server steps before it.
+
+State, in addition to the clock:
+
+- ``fleet/in_flight`` [m, 2] int64: client and version of each training client
+- ``fleet/arrivals`` [m] float64: the times at which they finish
+- the server's state of each version in flight (:func:`as_begun`)
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A client that trains from what ``version`` was; it finishes, or fails, at time ``arrives``, which orders it."""
+    """A client that trains from the model of ``version``. It finishes, or fails, at time ``arrives``."""
 
     arrives: float
     client: int
@@ -39,8 +43,11 @@ class Flight:
 class ServerStep:
     """A server step of asynchronous aggregation.
 
-    ``updates``: what is aggregated, by client; ``flying``: the clients still training; ``clock``: its time;
-    ``dropped``: the number of clients that failed since the last step.
+    Attributes:
+        updates: The updates that are aggregated, by client.
+        flying: The clients that are still training.
+        clock: The time of the step.
+        dropped: The number of clients that failed since the last step.
     """
 
     updates: list[Flight]
@@ -71,7 +78,7 @@ class Asynchronous(Simulation):
     ) -> list[LocalTraining]:
         """Return the requests whose updates arrive until the next server step.
 
-        Each trains from what its client was sent when it began.
+        Each one trains from the model that its client received when it started.
         """
         if self.is_finished(config, state, federation, round):
             return []
@@ -103,11 +110,13 @@ class Asynchronous(Simulation):
     def next_step(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ServerStep:
-        """Simulate until the next server step. Depends only on the seed, the clock and the clients in flight.
+        """Simulate until the next server step.
 
-        A client that finishes is replaced by another, which starts from the current model; updates arriving at one time
-        are taken before new clients start. No client starts twice from one model. Where no client can start, the server
-        steps with the updates it has.
+        The result depends only on the seed, the clock and the clients in flight.
+
+        A client that finishes is replaced by another one, which starts from the current model. Updates that arrive at
+        the same time are processed before new clients start. No client starts twice from the same model. If no client
+        can start, the server takes a step with the updates that it has.
         """
         pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
         flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
@@ -136,7 +145,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
-        """Return the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
+        """Return the clients that start ``now`` in the free places, in the order in which FedAvg samples them."""
         fleet = self.fleet
         available, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
         free = [client for client in federation.in_turn(round) if available[client] and client not in away]
@@ -162,10 +171,10 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return ``state`` with what clients are sent as it was before the fold of ``version``.
+    """Return ``state`` with the entries that the server sent in ``version``.
 
-    ``state``: before the fold of ``round``. Entries of that version are ``fleet/sent/<version>/<name>``. What clients
-    keep does not change while they train.
+    ``state`` is the state before the fold of ``round``. The entries of the version are ``fleet/sent/<version>/<name>``.
+    Entries that clients keep do not change while they train.
     """
     if version == round:
         return state
@@ -175,9 +184,9 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return the entries that keep ``version`` for those who go on training from it.
+    """Return the entries that save the server's state of ``version`` for the clients that still train from it.
 
-    ``state``: before the fold of ``round``.
+    ``state`` is the state before the fold of ``round``.
     """
     prefix = f"fleet/sent/{version}/"
     if version == round:  # copies, since commits hold no tensor under two names

@@ -1,7 +1,7 @@
-"""Clients of a simulated fleet, drawn from the seed: speeds, availability and failures, in virtual time.
+"""Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Draws are keyed by client number over all clients of a run, so that they are the same in any round, engine and
-resumption.
+Draws are keyed by the number of a client among all clients of a run. They are therefore equal for any engine, and after
+a run resumes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Simulation:
         round: int,
         requests: list[LocalTraining],
     ) -> dict[int, WorkTime]:
-        """See :func:`work_times`; all clients of the ``requests`` send and receive as much as the first one."""
+        """Return :func:`work_times` of ``requests``. All clients send and receive as many numbers as the first one."""
         if not requests:
             return {}
         down = (self.method.received or received)(config, state, federation, requests[0].client)
@@ -50,7 +50,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class WorkTime:
-    """Seconds of a client's work in a round: of each epoch, all its models together, and of sending both ways."""
+    """Seconds of a client's work in a round: of each epoch, summed over its models, and of its transfers."""
 
     epochs: int
     epoch: float
@@ -62,7 +62,7 @@ class WorkTime:
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return the whole epochs that are trained and sent by ``deadline``; all of them where that suffices."""
+        """Return the number of whole epochs that can be trained and sent by ``deadline``, at most all of them."""
         if self.total <= deadline:
             return self.epochs
         possible = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
@@ -85,7 +85,10 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Return each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
+    """Return each client's ``requests``, in order.
+
+    The client sends the model of its first request and keeps those of the others (Ditto).
+    """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:
         works.setdefault(request.client, []).append(request)
@@ -93,7 +96,7 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """Return ``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
+    """Return the first request of every client, by number, then the second ones, as methods plan them."""
     works = [work for _, work in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)
     return [work[place] for place in range(most) for work in works if place < len(work)]
@@ -102,10 +105,11 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
 ) -> dict[int, WorkTime]:
-    """Return the time that each client of ``requests`` takes for its work, in order.
+    """Return the time that each client of ``requests`` needs for its work, in order.
 
-    It covers all that the client trains, with what a program does besides (the second model of APFL), spread over the
-    epochs of what it sends. The client receives ``down`` numbers and sends ``up``.
+    The time includes everything that the client trains, also the further epochs of a program (such as the second model
+    of APFL), divided by the epochs of the model that it sends. The client receives ``down`` numbers and sends ``up``
+    numbers.
     """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     times = {}
@@ -124,8 +128,8 @@ def work_times(
 def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining]:
     """Return a client's requests with fewer epochs.
 
-    The first request, of what the client sends, has its first ``epochs`` epochs. Those of what it keeps have as large a
-    share, at least one epoch.
+    The model that the client sends is trained for its first ``epochs`` epochs. The models that it keeps are trained for
+    the same share of their epochs, at least one.
     """
     whole = _epochs(work[0])
     kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work[1:]]
@@ -165,7 +169,7 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
 
 
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """Return the first moment from ``at`` on at which one of ``clients`` can be drawn."""
+    """Return the first time, not before ``at``, when one of ``clients`` is available."""
     while True:
         available = available_clients(fleet, federation, at)
         if any(available[client] for client in clients):

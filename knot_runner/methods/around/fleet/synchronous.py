@@ -45,7 +45,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the method's requests whose results will arrive; lost work is not trained."""
+        """Return the method's requests whose results arrive. Lost work is not trained."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
@@ -65,11 +65,11 @@ class Synchronous(Simulation):
     ) -> tuple[list[LocalTraining], RoundRow]:
         """Return the requests of ``round`` whose results arrive, and its log entries.
 
-        The ``clock`` at its end, and how many clients ``dropped`` out, came ``late`` (their work is lost) or gave
-        ``partial`` work.
+        Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
+        ``late`` (their work is lost) or did ``partial`` work.
 
-        Depends only on the seed and the clock, not on training results. A round ends when all have arrived: failures
-        are known when they happen, late clients are waited for until the deadline.
+        The result depends on the seed and the clock, not on training. A round ends when all results have arrived. A
+        failure is known when it happens. The server waits for late clients until the deadline.
         """
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))

@@ -1,17 +1,17 @@
-"""Privacy of clients (DP-FedAvg, McMahan et al. 2018, Algorithm 1) around any method of which the server reads means.
+"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for any method whose server reads means only.
 
-A client's message is one vector over all of its parts. With C, z, q and K of :class:`UserPrivacy` and a scale s_p of
-each part p (1 of the update),
+All parts of a client's message form one vector. With C, z, q and K of :class:`UserPrivacy` and a scale s_p of each part
+p (1 for the update),
 
-    m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K):
+    m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K).
 
-one client changes the vector of the scaled sums by at most C, and the server reads nothing else. Clients draw their
-part in a round by themselves (``poisson``, each with probability q), so that a round without clients is noise alone.
-Running statistics of BatchNorm are not sent.
+One client changes the vector of the scaled sums by at most C, and the server reads nothing else. With
+``sampling=poisson`` each client takes part with probability q, independently of the others. A round without clients
+consists of noise only. Running statistics of BatchNorm are not sent.
 
-A second message has n rows: logits, or means of them. It is one vector with the bound B sqrt(n), where
-B = ``clip_logits`` bounds the root mean square of its rows. The mean of each row is subtracted first, which changes no
-probability. Ours: no paper has this message.
+A second message has n rows of logits, or of mean logits. It is one vector with the bound B sqrt(n), where B =
+``clip_logits`` bounds the root mean square of its rows. The mean of each row is subtracted first, which does not change
+the probabilities. This message is our addition: it has no source.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ CENTERED = ("logits", "labels")
 class UserPrivacy:
     """The mechanism of user-level privacy.
 
-    ``clip_norm``: C (None: not clipped); ``noise_multiplier``: z; ``sampling``: how ``participants`` of ``clients`` are
-    drawn, qK of K. With ``poisson`` each is drawn independently, so that this is a round's mean number.
-
-    ``scales``: what parts of the first message are multiplied by before it is clipped; ``clip_logits``: B.
-    ``messages``: how many vectors a client sends in a round, each clipped to its own bound and covered by noise of z
-    times that: as one vector, in units of its bounds, they change by sqrt(messages) at most.
+    Attributes:
+        clip_norm: C; None: messages are not clipped.
+        noise_multiplier: z.
+        sampling: How ``participants`` of the ``clients`` are drawn, qK of K. With ``poisson`` each client is drawn
+            independently, and ``participants`` is the mean number in a round.
+        scales: Factors of the parts of the first message, which apply before clipping.
+        clip_logits: B.
+        messages: The number of vectors that a client sends in a round. Each is clipped to its own bound and
+            receives noise of z times that bound. In units of their bounds, one client changes all of them by
+            sqrt(messages) at most.
     """
 
     clip_norm: float | None
@@ -65,13 +69,13 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """Return s of a part; of the second message, B of what is no logit."""
+        """Return the scale s of the part ``name``; in the second message, B for a part that is not logits."""
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
         return 1.0 if name in CENTERED else self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float | None:
-        """Return the largest norm of a message of such parts."""
+        """Return the largest allowed norm of a message with these parts; None without clipping."""
         if phase == 1 or self.clip_norm is None:
             return self.clip_norm
         return self.clip_logits * math.sqrt(sum(len(part) for part in parts.values()))
@@ -80,13 +84,11 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with private messages, the clients as they are then sampled, and notes to the user.
-
-    Messages are clipped, and noise covers their mean.
+    """Return ``method`` with clipped messages and a noisy mean, the clients as sampled, and notes for the user.
 
     Raises:
-        UserError: Clients send nothing, or the server reads each message by itself; clients are not drawn as the
-            accountant takes it; no noise multiplier gives the epsilon; the accountant is not installed.
+        UserError: Clients send nothing; the server reads single messages; the accountant does not cover the
+            sampling; no noise multiplier reaches the epsilon; or the accountant is not installed.
     """
     from knot_runner.methods.around.privacy import accountant  # with an extra, imported where there is noise
 
@@ -113,7 +115,7 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Return a message as it leaves its client, which notes its ``norm`` before clipping."""
+    """Return the clipped message. Its facts hold its ``norm`` before clipping."""
     parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
     if not parts:
         return replace(sent, parts={})
@@ -129,10 +131,11 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
 def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
-    The mean is the noisy sum over the expected number of clients. Entries: the norms before clipping, the share of them
-    that was clipped, and epsilon.
+    The mean is the noisy sum divided by the expected number of clients. Log entries: the norms before clipping, the
+    share of clipped messages, and epsilon.
 
-    Noise is drawn from (seed, round), separately for each message of a round, so that a resumed run adds the same.
+    Noise is drawn from (seed, round), separately for each message of a round, so that a resumed run adds the same
+    noise.
     """
     privacy = ledger.privacy
     sums = {
@@ -174,9 +177,10 @@ def _centered(logits: Tensor) -> Tensor:
 
 
 def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -> int:
-    """Return how many messages a client sends in a round.
+    """Return the number of messages that a client sends in a round.
 
-    Raises :class:`UserError` where the server reads them one by one, or there are none.
+    Raises:
+        UserError: The server reads single messages, or clients send none.
     """
     first = method.fold is not None
     if method.fold_each is not None and not first:
@@ -227,7 +231,7 @@ def _mechanism(
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a private run spends: by its mechanism, in ``rounds``, which may have second messages (``exchanges``)."""
+    """The privacy loss of a run: ``rounds`` of the mechanism ``privacy``, with second messages if ``exchanges``."""
 
     privacy: UserPrivacy
     delta: float
@@ -237,7 +241,7 @@ class Ledger:
     def epsilon(self, rounds: int) -> float | None:
         """Return epsilon after ``rounds``; None without noise.
 
-        Clients' own training after the last round sends nothing and costs nothing.
+        Local training after the last round sends nothing and costs no privacy.
         """
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 

@@ -1,12 +1,13 @@
-"""Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), an extra that is imported when needed.
+"""Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), which an extra installs.
 
-The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round.
-``poisson``: neighbors differ in one client's participation, and the sum in at most C (Mironov et al. 2019).
-``fixed``: a number of clients is drawn without replacement. Neighbors differ in one client's data, and the sum in at
-most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). That bound exceeds the one without sampling
-where much is sampled with little noise; both hold, so the smaller one is taken at each order.
-Clients that send m vectors in a round, each with a bound and noise of its own, send one vector whose noise multiplier
-is z / sqrt(m).
+In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients. ``poisson``:
+neighboring data sets differ in one client's participation, and the sum in at most C (Mironov et al. 2019). ``fixed``: a
+fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data, and the sum in
+at most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). For large samples with little noise, this
+bound exceeds the bound without sampling. Both hold, so each order uses the smaller one.
+
+A client that sends m vectors in a round, each with its own bound and noise, sends one vector with the noise multiplier
+z / sqrt(m).
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ BRACKET = 0.05, 1.0
 
 
 def accountant_name() -> str:
-    """Return ``dp-accounting 0.6.0 (RDP)``, say. Raises :class:`UserError` where it is not installed."""
+    """Return the name of the accountant, such as ``dp-accounting 0.6.0 (RDP)``.
+
+    Raises:
+        UserError: It is not installed.
+    """
     _library()
     return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
 
@@ -44,9 +49,10 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 @functools.cache
 def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
-    """Return a function of rounds to epsilon; None, which stands for infinity, without noise.
+    """Return a function from rounds to epsilon. Without noise, it returns None, which stands for infinity.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The accountant is not installed.
     """
     if not privacy.noise_multiplier:
         return lambda rounds: None
@@ -71,7 +77,10 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
 def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
     """Return the smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``.
 
-    The multiplier of ``privacy`` is not read. Raises :class:`UserError` where there is none.
+    The multiplier of ``privacy`` is ignored.
+
+    Raises:
+        UserError: No multiplier reaches this epsilon.
     """
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
@@ -109,7 +118,7 @@ def _without_replacement(privacy: UserPrivacy) -> bool:
 
 
 def _events(privacy: UserPrivacy, multiplier: float) -> list[Any]:
-    """Return descriptions of one round that each bound its privacy loss; a participant's messages are one vector."""
+    """Return descriptions of one round, each of which bounds its privacy loss; a client's messages form one vector."""
     library, relative = _library(), multiplier / math.sqrt(privacy.messages)
     if _without_replacement(privacy):
         noise = library.GaussianDpEvent(relative / 2)

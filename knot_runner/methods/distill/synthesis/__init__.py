@@ -1,1 +1,1 @@
-"""Data-free distillation: images made from a trained teacher, for a student that sees no real one."""
+"""Data-free distillation: the student trains on images synthesized from a trained teacher, and on no real ones."""

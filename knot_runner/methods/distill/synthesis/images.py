@@ -1,7 +1,7 @@
 """Images synthesized from a trained teacher.
 
-Found by Adam on their pixels, so that they match the teacher's statistics or records of its activations; or of a
-generator that is trained against the teacher alone (Chen et al. 2019, DAFL).
+Either Adam optimizes their pixels until they match the teacher's statistics or the records of its activations, or a
+generator is trained against the teacher (DAFL, Chen et al. 2019).
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, floa
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
     """Return DAFL's loss [] of a batch of generated images.
 
-    It is the cross-entropy of the teacher's logits with their own argmax, less the mean size of its ``features``, less
-    the entropy (in nats) of its mean probabilities.
+    It is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of its
+    ``features``, minus the entropy (in nats) of its mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -120,7 +120,7 @@ class OptimizedImages:
         self.epochs = -(-config.images // config.batch_size)
 
     def epoch(self, number: int, report: Report) -> float:
-        """Make batch ``number``, from 1; the loss of its last step."""
+        """Synthesize batch ``number``, counted from 1; return the loss of its last step."""
         first = (number - 1) * self.config.batch_size
         count = min(self.config.batch_size, self.config.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
@@ -162,7 +162,11 @@ def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, T
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
-    """Take step ``number`` on ``loss`` [], and return it. Raises :class:`DivergedError` where it is not finite."""
+    """Take step ``number`` on ``loss`` [], and return it.
+
+    Raises:
+        DivergedError: The loss is not finite.
+    """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -178,10 +182,9 @@ FEATURES = "features"
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
 
-    A linear layer to maps of a quarter of the sides, and two times upsampling and a 3x3 convolution. Ours: a sigmoid at
-    the end, since pixels have bounds.
-
-    Normalization is by the batch alone, so that images are made as they were in training.
+    It has a linear layer to maps of a quarter of the sides, followed twice by upsampling and a 3x3 convolution. We add
+    a sigmoid at the end, because pixels are bounded. Normalization uses the batch only, so that images are generated as
+    in training.
     """
     channels, *sides = shape
     whole, half, quarter = (tuple(math.ceil(side / part) for side in sides) for part in (1, 2, 4))
@@ -204,9 +207,9 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
 
 
 class GeneratedImages:
-    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode.
+    """A generator that is trained step by step; ``model``: the teacher, frozen, in evaluation mode.
 
-    An epoch is up to ``STEPS_AT_ONCE`` steps; ``module`` is the generator.
+    An epoch has up to ``STEPS_AT_ONCE`` steps; ``module`` is the generator.
     """
 
     def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
@@ -219,7 +222,7 @@ class GeneratedImages:
         self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int, report: Report) -> float:
-        """Take the steps of epoch ``number``, from 1; return the loss of the last."""
+        """Take the steps of epoch ``number``, counted from 1; return the loss of the last step."""
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
             pixels = self.module(self._latent(step, self.config.batch_size))
             outputs = self.read({"x": (pixels - self.mean) / self.std})

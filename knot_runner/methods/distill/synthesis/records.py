@@ -1,8 +1,8 @@
-"""Records of a teacher's activations: statistics to be released, and activations sampled from them (Lopes 2017).
+"""Records of a teacher's activations, which its owner may release, and activations sampled from them (Lopes 2017).
 
-Of each class and tap: ``covariance`` with the mean (the logits); ``variance`` of every element; or ``axes``, the first
-principal ones scaled by their standard deviations. Ours: means by class, and principal axes in the place of the graph
-Fourier basis of the paper's spectral records.
+For each class and tap, a record holds the mean and either the ``covariance`` (of the logits), the ``variance`` of every
+element, or the first principal ``axes``, scaled by their standard deviations. Our choices: means by class, and
+principal axes instead of the graph Fourier basis of the paper's spectral records.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
 def principal_axes(values: Tensor, components: int) -> Tensor:
     """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
 
-    Each is as long as the standard deviation along it, and its largest element is positive. There are zeros beyond the
-    number of dimensions.
+    The length of an axis is the standard deviation along it, and its largest element is positive. Components beyond the
+    number of dimensions are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -82,7 +82,7 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
 def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
     """Draw normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B].
 
-    They have the recorded means, and the recorded (co)variances or those of the recorded axes.
+    Their means and (co)variances are the recorded ones.
     """
     sampled = {}
     for name in tap_names_of(records):
@@ -97,7 +97,7 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return tap -> mean variance of its elements within a class; 1 where they do not vary."""
+    """Return tap -> mean variance of its elements within a class; 1 for elements that do not vary."""
     scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:
@@ -111,7 +111,7 @@ def scales_of(records: Tensors) -> dict[str, float]:
 
 
 def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
-    """Return what a sample adds to its mean, float64 [B, D]."""
+    """Return the deviation of each sample from its mean, float64 [B, D]."""
     if f"{name}.variance" in records:
         spread = records[f"{name}.variance"].double().sqrt()[labels]
         return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)

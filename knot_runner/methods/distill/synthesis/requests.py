@@ -38,7 +38,7 @@ class ReleaseRecords(OwnRequest):
     components: int | None
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
+        """Return the records, and facts: their ``kind``, ``floats`` and ``bytes``."""
         began = time.monotonic()
         examples = stored_examples(place, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
@@ -107,7 +107,7 @@ class MakeImages(OwnRequest):
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
-    """Return what a teacher's owner releases beside its weights: ``kind`` and size."""
+    """Return the ``kind`` and size of the data that a teacher's owner releases in addition to its weights."""
     tensors = list(tensors)
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
 
