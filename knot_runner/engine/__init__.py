@@ -1,1 +1,1 @@
-"""Trainings and inferences: requests, the loop that carries them out, artifacts and commits."""
+"""Training and inference: requests, the loop that executes them, artifacts and commits."""

@@ -1,9 +1,9 @@
-"""The commit protocol: a process may die at any instruction, and the same command resumes from the last commit.
+"""The commit protocol: a process may die at any time, and the same command resumes from the last commit.
 
-Two state files are written alternately, so the one that the commit record names is never being written. The record
-(``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names
-the work it belongs to. On resume, all of them are checked, and the log is truncated: a step that was logged but not
-committed leaves no trace. If anything does not match, all files are moved away and the work starts again.
+Two state files are written alternately, so that the one in the commit record is never overwritten. The record
+(``commit.json``) is replaced last. It holds digests of itself, of the state, and of the log up to its length, and it
+names its work. On resume, all of them are checked and the log is truncated, which removes a step that was logged but
+not committed. If anything does not match, all files are moved away and the work starts again.
 """
 
 from __future__ import annotations
@@ -130,11 +130,15 @@ class Checkpoint:
 
     @property
     def _work(self) -> str:
-        """Return the identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
+        """Return the identity of the work: the names of the folder (run id, or key of a stage) and of its parent."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """Return the record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
+        """Return the record, and the bytes of its state and of its log.
+
+        Raises:
+            DoesNotMatch: A file differs from its digest.
+        """
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))
         if problem := sealed_problem(record):

@@ -37,7 +37,7 @@ class ClientExamples(Protocol):
         """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of at most ``size``, in an order that depends on the examples alone."""
+        """Yield every example once, in batches of at most ``size``, in an order that depends on the examples only."""
 
 
 class ClientData(Protocol):
@@ -48,7 +48,7 @@ class ClientData(Protocol):
         """Return the labels [N]."""
 
     def to(self, device: torch.device) -> ClientData:
-        """Return the same on ``device``."""
+        """Return the data on ``device``."""
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
         """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
@@ -58,7 +58,7 @@ class ClientData(Protocol):
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> ClientData:
-        """Return the data with these :meth:`tensors`."""
+        """Return the data with ``tensors``, the result of :meth:`tensors`."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class ImageExamples:
 
     @cached_property
     def images(self) -> Tensor:
-        """Return all of them, normalized, [n, C, H, W]."""
+        """Return all images, normalized, [n, C, H, W]."""
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
@@ -221,10 +221,10 @@ class TextExamples:
 def sample_epoch(
     count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return an epoch over ``count`` images.
+    """Return the order and the augmentation of an epoch over ``count`` images.
 
-    Their order [n'] (n' < n with ``drop_last``), and of each the shifts [n', 2] and flips [n'] of its augmentation, or
-    None.
+    The order [n'] has n' < n entries with ``drop_last``. The shifts [n', 2] and flips [n'] of the images are None
+    without augmentation.
     """
     kept = count // size * size if drop_last else count
     order = torch.randperm(count, generator=draws)[:kept]
@@ -243,7 +243,7 @@ def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """Return ``images`` [n, C, H, W] with a reflected border, cropped at ``shifts`` and flipped where ``flips``."""
+    """Return ``images`` [n, C, H, W], padded by reflection, cropped at ``shifts`` and flipped as ``flips`` says."""
     if shifts is None or flips is None:
         return images
     height, width = images.shape[2:]
@@ -257,5 +257,5 @@ def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None
 
 
 def batch_count(count: int, size: int, drop_last: bool) -> int:
-    """Return the batches of an epoch over ``count`` examples."""
+    """Return the number of batches in an epoch over ``count`` examples."""
     return count // size if drop_last else math.ceil(count / size)

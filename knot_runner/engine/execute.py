@@ -1,4 +1,4 @@
-"""Requests to artifacts: finished ones are loaded, missing ones computed, on a CPU in parallel."""
+"""Execution of requests: finished artifacts are loaded, and missing ones computed, on a CPU in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted on a model's forward pass of two examples on the CPU."""
+"""Floating-point operations of one forward pass, counted in a forward pass of two examples on the CPU."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ def _examples(network: Network, length: int) -> Tensors:
 
 
 class _Counted(TorchDispatchMode):
-    """Sums the FLOPs of operations called inside the block.
+    """Sums the FLOPs of operations inside the block.
 
-    Torch's ``FlopCounterMode`` counts per module, for which it imports torch's compiler: slower than a short run.
+    Torch's ``FlopCounterMode`` counts per module. For that it imports torch's compiler, which takes longer than a short
+    run.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return where values of ``device`` are computed on in float64: there, or on the CPU if it has no float64."""
+    """Return the device for float64 computations on values of ``device``: the CPU if it has no float64."""
     return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")
 
 
@@ -66,7 +66,7 @@ def in_float64(values: Tensor) -> Tensor:
 
 
 def zero_sum(device: torch.device, *shape: int) -> Tensor:
-    """Return zeros to sum losses in on ``device``: in float64, or float32 if it has no float64."""
+    """Return zeros for summing losses on ``device``, in float64, or in float32 if it has no float64."""
     dtype = torch.float64 if float64_device(device) == device else torch.float32
     return torch.zeros(shape, dtype=dtype, device=device)
 
@@ -82,10 +82,10 @@ def machine() -> str:
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
-    """Return the ``machines`` of records of finished work, and this one, each once."""
+    """Return the machines in the ``machines`` entries of ``records`` and the current machine, without duplicates."""
     return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """Return ``hardware.num_workers``, or one per core."""
+    """Return ``hardware.num_workers``; 0 stands for one per core."""
     return hardware.num_workers or cores()

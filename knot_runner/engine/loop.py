@@ -1,6 +1,6 @@
-"""The plain loop: one model after another, autograd, any model. The reference for faster executors.
+"""The plain loop of stages: one model after another, autograd, any model. The reference for faster executors.
 
-Executing one request (:func:`run_one`): its result is found in the store, or computed under a lock and stored.
+:func:`run_one` executes a request: it loads the result from the store, or computes it under a lock and stores it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Part:
-    """One part, loaded: its examples, and the objective's rows and loss."""
+    """The examples of one part, with the objective's rows and loss."""
 
     examples: ClientExamples
     rows: LossRows
@@ -76,9 +76,10 @@ class _Part:
 
 
 def train_network(request: Train, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Returns weights and facts.
+    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Return weights and facts.
 
-    Raises :class:`DivergedError` at the first loss that is not finite.
+    Raises:
+        DivergedError: A loss is not finite.
     """
     model = initial_model(place, request.network, request.start, keyed(request.seed, "init", request.party))
     train = _load_part(request, request.train, place, model)
@@ -168,7 +169,7 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
 
 @torch.no_grad()
 def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
-    """Return macro-F1, or minus the mean loss, on the valid part: larger is better."""
+    """Return macro-F1, or minus the mean loss, on the validation examples; larger is better."""
     logits = finite_logits(model, part.examples, request_title(request), epoch)
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
@@ -177,12 +178,12 @@ def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
 
 
 def key_of(request: StageRequest) -> StageKey:
-    """Return where the store keeps this request's result."""
+    """Return the key of this request's result in the store."""
     return ("predictions" if isinstance(request, Predict) else request.stage), request_key(request)
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """Return the requests whose results are not in ``store``, each once, in order."""
+    """Return the requests whose results are not in ``store``, in order and without duplicates."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)

@@ -97,9 +97,9 @@ class Objective:
 
 
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the rows and the loss of ``objective`` on these inputs.
+    """Return the rows and the loss of ``objective`` for these inputs.
 
-    The loss raises :class:`UserError` unless it gives a value per sample.
+    The loss raises :class:`UserError` unless its result has one value per sample.
     """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:

@@ -1,8 +1,8 @@
-"""Requests of a method that trains in stages (train, predict): plain data that can be hashed, pickled and compared.
+"""Requests of methods that train in stages: plain data that can be hashed, pickled and compared.
 
 They refer to artifacts in the store, so that runs share results by content. Clients that train in rounds use
-:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors: a round's weights are read once and not
-stored. ``network``, ``start``, ``objective`` and ``seed`` mean the same in both.
+:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors, because a round's weights are read once and
+not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning in both.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Return the artifact that a method's state names as ``stage/key``."""
+    """Return the reference to an artifact that a method's state names as ``stage/key``."""
     stage, key = name.split("/")
     return stage, key
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Texts or images in the store, and the objective's other inputs for them (the teachers' soft labels)."""
+    """Texts or images in the store, and the objective's other inputs for them (such as the teachers' soft labels)."""
 
     examples: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model. ``start`` = weights to begin from (None: initialized from the seed and the party's name)."""
+    """Train one model. ``start``: its initial weights; None: initialized from the seed and the party's name."""
 
     stage: Literal["local", "pretrain", "distill"]
     party: str
@@ -66,7 +66,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Predict:
-    """Logits [N, C] of one model on texts or images, or the features [N, H] that its last layer reads ([CLS])."""
+    """Compute the logits [N, C] of one model on texts or images, or the features [N, H] that its last layer reads."""
 
     stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
     party: str
@@ -88,14 +88,14 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Return the artifact's tensors and facts (``seconds`` among them).
+        """Return the artifact's tensors and facts (including ``seconds``).
 
-        ``place``, ``work`` and ``report`` as of :func:`knot_runner.engine.loop.train_network`.
+        For ``place``, ``work`` and ``report``, see :func:`knot_runner.engine.loop.train_network`.
         """
 
 
 class OwnTraining(OwnRequest):
-    """One that trains in epochs."""
+    """A custom request that trains in epochs."""
 
     training: StageSettings
     seed: int
@@ -111,7 +111,7 @@ def request_title(request: StageRequest) -> str:
 
 
 def request_key(request: StageRequest) -> str:
-    """Return the content address of a request's result: everything that decides it, and nothing else."""
+    """Return the content address of a request's result: the digest of everything that determines the result."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]

@@ -48,11 +48,15 @@ class Artifact:
 
     @property
     def tensors_path(self) -> Path:
-        """Return the file of its tensors, which matched its digest when the artifact was found."""
+        """Return the file of its tensors. It matched its digest when the artifact was looked up."""
         return self.folder / TENSORS
 
     def tensors(self) -> Tensors:
-        """Return its tensors. Raises :class:`UserError` when their file does not match its digest."""
+        """Return its tensors.
+
+        Raises:
+            UserError: Their file does not match its digest.
+        """
         return load_bytes(self.read(TENSORS))
 
     def read(self, name: str) -> bytes:
@@ -102,7 +106,7 @@ class Store:
     ) -> Artifact:
         """Write a finished artifact, with ``more`` files (name -> text), and delete its commits.
 
-        Call under :meth:`lock`.
+        Call this while holding :meth:`lock`.
         """
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}

@@ -113,7 +113,7 @@ class DoesNotMatch(Exception):
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor as a commit saw it: the object, and how often it had been changed in place."""
+    """A tensor at the time of a commit: the object, and the number of its changes in place until then."""
 
     tensor: Tensor
     version: int
@@ -125,14 +125,14 @@ class _Seen:
     def is_now(self, tensor: Tensor | None) -> bool:
         """Return whether ``tensor`` is the same object, unchanged.
 
-        Tensors of inference mode have no version counter.
+        Tensors created in inference mode have no version counter, so the answer for them is no.
         """
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part's digest and size, and its tensors that are still in the last state."""
+    """The digest and size of a part, and those of its tensors that the last state still uses."""
 
     sha256: str
     size: int
@@ -170,11 +170,15 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return the parts' entry of a commit's record: file, digest and names in use of each."""
+        """Return the parts' entry of a commit's record: the file, digest and used names of each part."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """Return the tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
+        """Return the memory-mapped tensors of the parts that a commit's ``record`` names.
+
+        Raises:
+            DoesNotMatch: A part differs from its digest.
+        """
         self._parts, self._last, tensors = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
@@ -183,7 +187,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name (dropped ones, or from before a kill)."""
+        """Delete parts that the last commit does not name: dropped ones, or those of a killed process."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
@@ -205,7 +209,7 @@ class StateParts:
         return mapped
 
     def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
-        """Note the part ``file``, of whose ``content`` the tensors ``names`` are in the state."""
+        """Register the part ``file``, whose tensors ``names`` in ``content`` belong to the state."""
         held = {name: _Seen.of(content[name]) for name in names}
         self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 

@@ -63,7 +63,10 @@ class TrackedRun:
 
 
 class Mirror(Protocol):
-    """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
+    """The mirror of one run.
+
+    If a method raises an exception, it is reported once, and the run continues without the mirror.
+    """
 
     def log(self, row: LogRow, steps: Counters) -> None:
         """Mirror one ``row`` of numbers, with nested keys joined by ``/``.
@@ -73,14 +76,14 @@ class Mirror(Protocol):
         """
 
     def summarize(self, values: Facts) -> None:
-        """Return the numbers of the finished run, and its ``status``."""
+        """Mirror the numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
-        """End the run, for good or, with ``failed``, by an error or a signal."""
+        """End the run; ``failed``: whether an error or a signal ended it."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
-    """Return nested ``values`` with their keys joined by ``joint``."""
+    """Return nested ``values`` as a flat dict, with keys joined by ``joint``."""
     joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"

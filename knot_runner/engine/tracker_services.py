@@ -26,7 +26,7 @@ _UNUSUAL = re.compile(r"[^\w./ -]")
 
 
 def begin_wandb(run: TrackedRun) -> WandbMirror:
-    """Raise whatever ``wandb.init`` does."""
+    """Begin or continue the run in Weights & Biases. Raises the exceptions of ``wandb.init``."""
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
@@ -92,7 +92,7 @@ class TensorBoardMirror:
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """Log the numbers as the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
+        """Log the numbers as metrics of the hyperparameters, by which the HPARAMS dashboard compares runs."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
@@ -104,7 +104,7 @@ class TensorBoardMirror:
 
 
 def begin_mlflow(run: TrackedRun) -> MlflowMirror:
-    """Raise whatever MLflow's client does."""
+    """Begin or continue the run in MLflow. Raises the exceptions of MLflow's client."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(FINISH_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     from mlflow import MlflowClient

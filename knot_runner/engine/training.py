@@ -1,6 +1,6 @@
-"""Training by autograd, any network and objective: steps, the forward pass over many examples, and epochs.
+"""Training by autograd, with any network and objective: steps, the forward pass over many examples, and epochs.
 
-Training in epochs survives a kill: commits after whole epochs, and selection of the weights to keep.
+Training in epochs survives a kill: it commits after each epoch, and selects the weights to keep.
 """
 
 from __future__ import annotations
@@ -163,9 +163,9 @@ class Trainee:
 def make_optimizer(
     settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of ``parameters``, or of groups of them with settings of their own.
+    """Return the optimizer of ``parameters``, or of groups of them with their own settings.
 
-    Fused SGD with momentum rounds otherwise.
+    ``fused_sgd``: whether SGD may use torch's fused kernel. With momentum, that rounds differently.
     """
     lr, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
@@ -174,7 +174,7 @@ def make_optimizer(
 
 
 def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """Set the rate of ``epoch`` (from 1): times ``decay`` after each of ``milestones``."""
+    """Set the learning rate of ``epoch``, counted from 1, which is multiplied by ``decay`` after each milestone."""
     passed = sum(epoch > milestone for milestone in settings.milestones)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr * settings.decay**passed
@@ -228,7 +228,7 @@ def copy_weights(module: nn.Module) -> Tensors:
 
 
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
-    """Return the state to commit. ``best``: None where the current weights are the best."""
+    """Return the state to commit; ``best``: None if the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     kind = _kind(trainee.optimizer)
     for index, state in trainee.optimizer.state_dict()["state"].items():

@@ -113,7 +113,7 @@ class Sent:
 
 
 def size(parts: ClientMessage) -> int:
-    """Return the bytes of a message, uncompressed."""
+    """Return the size of an uncompressed message in bytes."""
     return sum(part.numel() * part.element_size() for part in parts.values())
 
 

@@ -1,6 +1,6 @@
-"""The input of methods that train in rounds.
+"""The input of methods that train in rounds: clients, the server's examples, and training settings.
 
-Clients with examples and networks, the server's examples, and training settings. No raw data, no files.
+It holds networks and row numbers, but no raw data and no files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Federation:
 
     @property
     def everyone(self) -> range:
-        """Return the numbers of all clients, with those that take part in no round."""
+        """Return the numbers of all clients, including those that take part in no round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -85,7 +85,7 @@ class Federation:
 
     @property
     def layout(self) -> FlatLayout:
-        """Return where the parameters of the first architecture lie."""
+        """Return the positions of the parameters of the first architecture."""
         return self.architectures[0].layout
 
     @property
@@ -94,23 +94,23 @@ class Federation:
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
-        """Return the number of the client's architecture, whatever the cluster."""
+        """Return the number of the client's architecture, which does not depend on clusters."""
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Return where the parameters of the client's model lie."""
+        """Return the positions of the parameters of the client's model."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """Return the model that the client begins with: the same for all of its architecture."""
+        """Return the client's initial model, which all clients of its architecture share."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
-        """Return the federation of which ``clients`` take part in a round."""
+        """Return the federation in which ``clients`` take part in the next round."""
         return dataclasses.replace(self, chosen=tuple(clients))
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """Return the federation of ``members`` alone, none of them unseen."""
+        """Return the federation that consists of ``members``, all of which take part in rounds."""
         server = self.server
         if server is not None:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
@@ -120,7 +120,7 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Return a request for inference of the client's ``model`` on ``rows`` of all test or all training examples."""
+        """Return a request for inference of the client's ``model`` on ``rows`` of the test or training examples."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property

@@ -25,7 +25,7 @@ KnotState = dict[str, Any]
 
 
 def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
-    """Return an empty state, after checking loss and weighting against their tables."""
+    """Return an empty state, after checking that the loss and the weighting exist and fit the labels."""
     if isinstance(config, KnotSettings):
         check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
     return {}
@@ -69,7 +69,7 @@ def fold(
 def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for cross-entropy training of every local model and of the global one (section 6).
 
-    They use the task's augmentation, the student none: soft labels are of the original examples.
+    They use the task's augmentation. The student does not, because soft labels belong to the original examples.
     """
     return [
         federation.supervised(party, "pretrain" if party == federation.server else "local")
@@ -94,7 +94,7 @@ def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> l
 
 
 def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the student, from the pretrained global weights, on the soft labels (eq. 3)."""
+    """Return the request that trains the student, from the pretrained global weights, on the soft labels (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
         split: StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})

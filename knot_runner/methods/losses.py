@@ -42,9 +42,8 @@ class Loss:
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Return KL(q || p), as in the paper, or the form of the public code.
 
-    The public SA code has 0.5 (KL(p || q) + KL(q || p)), the public ERC code -sum q log2 p. A zero in q adds nothing.
-
-    The public code's further mean over classes is left out: AdamW does not see a constant factor.
+    The public SA code uses 0.5 (KL(p || q) + KL(q || p)), the public ERC code -sum q log2 p. A zero in q adds nothing.
+    The public code also averages over classes. We leave this out, because AdamW ignores a constant factor.
     """
     if options.form == "cross_entropy":
         return -(q * log_p).sum(-1) / math.log(2)
@@ -58,7 +57,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Return the regularized transport cost T_eps(p, q) on the label points (eq. 1).
 
-    Its gradient in p is the dual potential.
+    Its gradient with respect to p is the dual potential.
     """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 

@@ -66,7 +66,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Return ``method`` as the loop of rounds carries it out, for its settings ``config``."""
+    """Return ``method`` with the settings ``config`` as the loop of rounds runs it."""
     if config.averages:
         method = keeping_unshared(method, config)
     method = replace(method, received=method.received or received, reduce=method.reduce or mean_of)
@@ -85,9 +85,9 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` whose clients keep the parameters that they do not share.
+    """Return ``method`` with clients that keep the parameters that they do not share.
 
-    With ``batchnorm=local`` they keep their running statistics, too.
+    With ``batchnorm=local`` they also keep their running statistics.
     """
     if config.patterns == ("*",) and config.batchnorm != "local":
         return method
@@ -107,7 +107,10 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
-    """Return whether training ends before ``round``, which has no requests: Poisson sampling may draw nobody."""
+    """Return whether training ends before ``round``, which has no requests.
+
+    With Poisson sampling, a round without requests may be one in which no client was drawn.
+    """
     if federation.sampling == "poisson" and round < federation.training.rounds:
         return False
     return method.is_finished is None or method.is_finished(config, state, federation, round)
@@ -192,7 +195,10 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Return the second message of a client whose logits, or features, are 0, {} in rounds without: its shapes."""
+    """Return a second message with logits, or features, of 0, which has the shapes of the messages.
+
+    It is {} in rounds without a second message.
+    """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
     asked = exchange.ask(config, federation, round, client, federation.start_of(client))
@@ -201,6 +207,6 @@ def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Fede
 
 
 def _told_bytes(request: LocalTraining) -> int:
-    """Return the bytes that a client which distills receives of others, for each example once."""
+    """Return the bytes that a distilling client receives of other clients, counting each example once."""
     received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
     return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)

@@ -103,7 +103,7 @@ def fold(
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
-    """Return the parties that learn from each other: the local models, and the global one if it takes part."""
+    """Return the parties that learn from each other: those with local models, and the server if it takes part."""
     return federation.teachers if config.global_model else list(federation.clients)
 
 
@@ -145,10 +145,13 @@ class TrainParties(OwnTraining):
         return self.networks[0]
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the weights kept, and the facts of :func:`knot_runner.engine.training.train_epochs`.
+        """Return the selected weights, and the facts of :func:`knot_runner.engine.training.train_epochs`.
 
-        The epoch kept is that with the highest mean macro-F1 of the parties on their own valid parts, or the last.
-        Raises :class:`DivergedError`.
+        The selected epoch has the highest mean over parties of macro-F1 on their validation examples, or is the last
+        one.
+
+        Raises:
+            DivergedError: A loss is not finite.
         """
         together = _Together(self, place, report)
         trainee = Trainee(
@@ -201,7 +204,7 @@ class _Together:
         return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
 
     def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
-        """Yield batches of a party's own examples without end, in a new order each time through."""
+        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
         request = self.request
         for time in itertools.count():
             order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)

@@ -1,6 +1,6 @@
-"""Parties: a name, examples by split, and a network.
+"""Parties, the input of methods that train in stages: a name, examples by split, and a network.
 
-They are the input of methods that train in stages. Here are the coordinates of labels, too.
+This module also has the coordinates of labels.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ class PartyFederation:
 
     @property
     def teachers(self) -> list[StoredParty]:
-        """Return all with local models and the server with the pretrained global one, in that order (KNOT eq. 3)."""
+        """Return all parties with local models, then the server with the pretrained global model (KNOT eq. 3)."""
         return [*self.clients, self.server]
 
     @property
     def parties(self) -> list[StoredParty]:
-        """Return all that have examples, each once."""
+        """Return all parties that have examples, without duplicates."""
         return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
 
     @cached_property
@@ -166,7 +166,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> list[list[float]]:
-    """Return points [C][d] of ``labels`` for the transport cost, by their ``support`` (KNOT App. C.1)."""
+    """Return the points [C][d] of ``labels`` for the transport cost, as their ``support`` says (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

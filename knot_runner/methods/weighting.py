@@ -58,9 +58,10 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K] with 1 for all teachers of an example whose weights are all 0.
+    """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
 
-    So they can be normalized: no teacher departs from its reference there, and none says more than another.
+    The weights can then be normalized. Such an example has equal weights, because no teacher departs from its
+    reference.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
@@ -75,14 +76,14 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
+    """Return whether the weighting reads biases, which need inference on random texts; true for plug-ins."""
     return weighting not in ("A", "D", "U")
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """Return ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones.
+    """Return ``bias.images`` unlabeled images with the shape of ``public``, the images of the transfer set.
 
-    Uniform noise, or these with their pixels permuted (the same in all channels).
+    They are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
     """
     draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)

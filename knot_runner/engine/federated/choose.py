@@ -42,7 +42,7 @@ class EngineInputs:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the type of weights and gradients."""
+        """Return the dtype of weights and gradients."""
         return DTYPES[self.hardware.precision]
 
 
@@ -117,7 +117,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
 
 
 def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
-    """Return an engine of worker processes, ``kind``, with further ``options`` of its constructor."""
+    """Return an engine of worker processes of the class ``kind``; ``options``: further arguments of its constructor."""
     network, *others = inputs.networks
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
     return kind(
@@ -147,7 +147,7 @@ class PerNetwork:
         self._engines = engines
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.__init__`."""
+        """Implement :meth:`Engine.train`."""
         return self._by_network(cohort, lambda engine, part: engine.train(part))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:

@@ -1,7 +1,7 @@
-"""The engines' interface: requests (a client's local training, inference) and results. Plain data.
+"""The interface of engines: requests (a client's local training, inference) and results, as plain data.
 
-Separate from :mod:`knot_runner.engine.requests`, with the same field names, since these carry their tensors to the
-engine: a round has thousands, each is executed once, and none is stored.
+:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here carry
+their tensors, because a round has thousands of requests, each is executed once, and none is stored.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training beside the module's weights.
+    """The result of local training, in addition to the module's weights.
 
-    Mean loss over all steps, optimizer steps, and a program's further results, name -> tensor of any shape.
+    ``loss``: mean loss over all steps; ``steps``: optimizer steps; ``kept``: further tensors of a program, by name.
     """
 
     loss: float
@@ -132,7 +132,11 @@ class LocalTraining:
     program: LocalProgram | None = None
 
     def model_of(self, name: str) -> ClientModel:
-        """Return the model whose features an objective asks for by ``name``. Raises :class:`UserError`."""
+        """Return the model ``name``, whose features the objective reads.
+
+        Raises:
+            UserError: The request has no such model.
+        """
         models = {"start": self.start, **self.models}
         if name not in models:
             raise UserError(f"objective {self.objective.name}: no model {name!r} (choose from {', '.join(models)})")
@@ -203,7 +207,7 @@ class Inference:
 
 
 class Engine(Protocol):
-    """Trains cohorts and infers. Results do not depend on the order of requests, nor on workers or chunks."""
+    """Trains cohorts and infers. Results do not depend on the order of requests, on workers, or on chunks."""
 
     name: str
     device: torch.device
@@ -223,7 +227,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
+    """A number of epochs that train all parameters, only the head, or all but the head."""
 
     epochs: int
     trains: Literal["all", "head", "body"] = "all"
@@ -258,7 +262,7 @@ class Recipe:
 
 
 def cosine_rate(lr: float, step: int, steps: int) -> float:
-    """Return lr (1 + cos(pi t / T)) / 2 of step t of T, from 0."""
+    """Return the learning rate lr (1 + cos(pi t / T)) / 2 of step t of T, counted from 0."""
     return lr * (1 + math.cos(math.pi * step / steps)) / 2
 
 

@@ -1,6 +1,6 @@
 """A model's parameters and buffers as two flat vectors.
 
-This makes averaging, control variates and stacking one line each.
+With them, averaging, control variates and stacking are one line each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor's range in a flat vector."""
+    """The range of one tensor in a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Field:
 
     @property
     def stop(self) -> int:
-        """Return where the next tensor begins."""
+        """Return the index after its last value."""
         return self.start + prod(self.shape)
 
 
@@ -56,7 +56,7 @@ class FlatLayout:
 
     @property
     def features(self) -> int:
-        """Return H, how many values the head reads."""
+        """Return H, the number of inputs of the head."""
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
@@ -128,9 +128,10 @@ def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """Return a fresh model, initialized by the run's seed, a text model's encoder perhaps pre-trained.
+    """Return a new model, initialized from the run's seed; the encoder of a text model may be pretrained.
 
-    Raises :class:`UserError` for a custom model that does not fit the images.
+    Raises:
+        UserError: A custom model does not fit the images.
     """
     check_network(network, seed)
     with seeded(seed, "init"):
@@ -150,7 +151,7 @@ def check_network(network: Network, seed: int) -> None:
 
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Copy of a model's parameters and buffers as flat vectors."""
+    """Return copies of a model's parameters and buffers as flat vectors."""
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
     return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)

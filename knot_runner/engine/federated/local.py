@@ -1,6 +1,6 @@
-"""Local training common to all engines: the order and augmentation of epochs, steps, finite weights.
+"""Local training, as far as all engines share it: order and augmentation of epochs, steps, finite checks.
 
-And the order in which a cohort's requests are assigned to workers, in equal pieces.
+This module also orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Return the client's epochs, phase after phase, sampled from (seed, round, client): the same in every engine."""
+    """Return the client's epochs, phase after phase, drawn from (seed, round, client), and equal in every engine."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -54,7 +54,7 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Return the optimizer steps of a client with ``count`` examples."""
+    """Return the number of optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 
@@ -71,7 +71,7 @@ def finite(weights: Tensor) -> list[bool]:
 def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]:
     """Return the results of ``cohort`` in its order.
 
-    The longest training begins first, so that the last to end is short.
+    The longest training starts first, so that the last one to end is short.
     """
     longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
     results = run([cohort[i] for i in longest])
@@ -79,9 +79,9 @@ def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]
 
 
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
-    """Return the logits [n, classes] of every request, computed in pieces of examples.
+    """Return the logits [n, classes] of every request, computed in chunks of examples.
 
-    A piece has INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number of workers.
+    A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers.
     """
     parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
     pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]

@@ -61,10 +61,10 @@ class Loop:
         return [self._logits(request) for request in requests]
 
     def close(self) -> None:
-        """Free nothing."""
+        """Do nothing, because there is nothing to free."""
 
     def train_client(self, request: LocalTraining) -> Trained:
-        """Train one client from the request's model, by its settings or program, and measure it before and after."""
+        """Train one client from the request's model, by its settings or program, and evaluate it before and after."""
         model, start = self.model, request.start
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
@@ -166,7 +166,7 @@ class Loop:
         return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
 
     def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
-        """Return the mean loss of the held-out examples, the last of the request's."""
+        """Return the mean loss of the held-out examples, which are the last rows of the request."""
         places = torch.arange(len(request.rows))[-request.held :]
         held_out = self.data.select(request.rows[-request.held :], self.dtype)
         logits = forward_all(self.model, held_out, INFERENCE_ROWS)
@@ -177,7 +177,7 @@ class Loop:
         return float(value)
 
     def _correct(self, rows: Tensor) -> int:
-        """Return how many of the test examples at ``rows`` are classified correctly."""
+        """Return the number of correctly classified test examples at ``rows``."""
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
@@ -192,7 +192,10 @@ class Loop:
 
 
 def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
-    """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) from the weights as they are now."""
+    """Return a function that computes (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2).
+
+    w_start are the current weights.
+    """
     origins = [parameter.detach().clone() for parameter in model.parameters()]
 
     def _term() -> Tensor:

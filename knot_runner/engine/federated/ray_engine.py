@@ -1,4 +1,7 @@
-"""``hardware.engine=ray``: a cohort's requests are assigned to actors of a Ray cluster, each with data and ``lean``."""
+"""``hardware.engine=ray``: the requests of a cohort are distributed to actors in a Ray cluster.
+
+Each actor holds the data and a ``lean`` engine.
+"""
 
 from __future__ import annotations
 
@@ -118,9 +121,9 @@ class RayEngine:
 
 
 class EngineActor:
-    """In an actor of Ray: the data and a local engine.
+    """The data and a local engine, in a Ray actor.
 
-    ``folder``: base of relative plug-in paths, if it exists there.
+    ``folder``: base of relative plug-in paths, if it exists on that machine.
     """
 
     def __init__(
@@ -147,7 +150,11 @@ class EngineActor:
 
 
 def _number(ray: Any, workers: int, threads: int) -> int:
-    """Return the number of actors. Raises :class:`UserError` where the cluster has no room for them."""
+    """Return the number of actors.
+
+    Raises:
+        UserError: The cluster has no room for them.
+    """
     cores = int(ray.cluster_resources().get("CPU", 0))
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:
@@ -160,7 +167,10 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """Return a tensor on the memory that Ray shares: engines do not write into data or start weights."""
+    """Return a tensor on the memory that Ray shares.
+
+    This is safe because engines do not write into data or start weights.
+    """
     with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)
 

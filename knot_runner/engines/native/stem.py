@@ -70,7 +70,7 @@ class PooledConvs:
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """Implement :meth:`Stem.__init__`: padded images [B, H, W, C]."""
+        """Implement :meth:`Stem.batches`: padded images [B, H, W, C]."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape

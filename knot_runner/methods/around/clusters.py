@@ -41,23 +41,23 @@ def cluster_state(state: FederatedState, number: int) -> FederatedState:
 
 
 def joint_state(states: list[FederatedState]) -> FederatedState:
-    """Return the clusters' states as one, in order."""
+    """Return the states of all clusters, in order, as one state."""
     return {f"cluster/{number}/{name}": value for number, state in enumerate(states) for name, value in state.items()}
 
 
 @dataclass(frozen=True)
 class _Clusters:
-    """The functions of :class:`RoundMethod`, each called for every cluster with its state and its part of a round."""
+    """The functions of :class:`RoundMethod`, which call the method for every cluster with its part of the round."""
 
     method: RoundMethod
     clusters: list[Federation]
 
     def init(self, config: FederatedSettings, _: Federation) -> FederatedState:
-        """Return the state of all of them."""
+        """Return the initial states of all clusters as one state."""
         return joint_state([self.method.init(config, cluster) for cluster in self.clusters])
 
     def plan(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
-        """Return the requests of all of them."""
+        """Return the requests of all clusters."""
         requests: list[LocalTraining] = []
         for number, cluster in enumerate(self.clusters):
             requests += self.method.plan(config, cluster_state(state, number), cluster, round)
@@ -106,7 +106,7 @@ class _Clusters:
         return self.method.deployed(config, cluster_state(state, number), self.clusters[number], client)
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
-        """Return whether each of them is."""
+        """Return whether every cluster has finished."""
         parts = enumerate(self.clusters)
         return all(self.method.is_finished(config, cluster_state(state, at), group, round) for at, group in parts)
 
@@ -141,9 +141,9 @@ def on_clock(rows: list[State], participants: list[int]) -> State:
 
 
 def _distilled(rows: list[State]) -> State:
-    """Return the log entries of the distilling servers: losses averaged over steps, accuracies over test examples.
+    """Combine the log entries of the servers' distillations; {} if no server distills.
 
-    {} if none distills.
+    Losses are averaged over steps, and accuracies over test examples.
     """
     if not rows:
         return {}

@@ -17,9 +17,9 @@ INDEX = 4
 
 
 def compressed(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` whose clients send the share ``top_k`` of the entries of their update, the largest ones.
+    """Return ``method`` with clients that send only the largest entries of their update, a share ``top_k`` of all.
 
-    The server takes the others for 0.
+    The server treats the other entries as 0.
     """
     if not isinstance(config, AveragingSettings) or config.top_k is None:
         return method

@@ -1,8 +1,8 @@
-"""FedDF (Lin et al. 2020): after averaging, the server distills the global model from the round's clients.
+"""FedDF (Lin et al. 2020): after averaging, the server distills the round's clients into the global model.
 
-Clients' logits on unlabeled examples are a second message, and the targets of the averaged model, by any loss and
-weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their logits
-itself. Adds nothing to a method's state: each distillation starts from the averaged model.
+The clients' logits on unlabeled examples form a second message. They are the targets of the averaged model, with any
+loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their
+logits itself. The method's state has no further entries, because each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
+    """Return ``method`` with a server that distills the averaged model, if ``method.server_distillation`` is set.
 
-    Raises :class:`UserError` for a method without an averaged model.
+    Raises:
+        UserError: The method has no averaged model.
     """
     spec = server_distillation(config)
     if spec is None or method.exchange is not None:
@@ -52,7 +53,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
+    """Return ``either`` if the distillation can read the clients' mean logits, ``each`` if it needs single messages."""
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
@@ -79,7 +80,7 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
+    """Return ``logits`` [n, C] on the transfer set, and ``bias`` [C] if the weighting reads biases."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -122,7 +123,7 @@ def fold(
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Return the rows of the test examples that the model known by the number ``student`` is measured on."""
+    """Return the rows of the test examples that evaluate the model with the number ``student``."""
     if student != SERVER:
         return federation.clients[student].test
     assert federation.server is not None
@@ -133,7 +134,7 @@ def _request(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
-    """Return the training of ``model``, known by the number ``student``, on the clients' ``answers``."""
+    """Return the request that trains ``model``, with the number ``student``, on the clients' ``answers``."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
     spec = config.server_distillation
@@ -231,9 +232,9 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the rows of the transfer set that the server trains on, and those for early stopping.
+    """Return the rows of the transfer set for training, and those for early stopping.
 
-    The latter are the share ``valid``, the same in every round.
+    The latter are a share ``valid`` of the set, equal in every round.
     """
     assert federation.transfer is not None
     transfer = federation.transfer.train
@@ -245,7 +246,7 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 
 
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Return the rows of :func:`drawn_examples`, and after them those that are held out."""
+    """Return the rows of :func:`drawn_examples`, followed by the held-out rows."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
@@ -257,7 +258,10 @@ def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """Return the training configuration, without augmentation, since the clients' logits are of the original images."""
+    """Return the training configuration.
+
+    It has no augmentation, because the clients' logits belong to the original images.
+    """
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
         batch_size=spec.batch_size,

@@ -46,10 +46,10 @@ _KEY = "method.server_distillation.terms"
 
 
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
-    """Raise :class:`UserError` for terms that the server cannot distill by.
+    """Raise :class:`UserError` for terms that the server cannot distill with.
 
-    These do not fit the clients' ``networks`` or the number of transfer ``examples``, read labels, which the transfer
-    set has none of, or read inner layers of clients that send no models.
+    Such terms do not fit the clients' ``networks`` or the number of transfer ``examples``; they read labels, which the
+    transfer set does not have; or they read hidden layers although the clients send no models.
     """
     for network in networks:
         for terms in read_terms(spec.terms, network, [network], _KEY):
@@ -161,7 +161,7 @@ class _Teacher:
 
 
 def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
-    """Return sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
+    """Return the weighted mean sum_k W_k t_k / sum_k W_k of each tap, for t_k [B, ...] of client k and W [B, K]."""
     shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
     means = {}
     for name, first in taps[0].items():

@@ -26,9 +26,10 @@ def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Ge
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """Return -log h(positive) - sum over negatives of log(1 - h), [B], of ``scores`` [B, 1 + negatives].
+    """Return -log h(positive) - sum over negatives of log(1 - h), [B], for ``scores`` s [B, 1 + negatives].
 
-    h = s / (s + m / n): with m negatives of n ``examples``, whether s is the positive (Gutmann and Hyvarinen 2010).
+    h = s / (s + m / n) is the probability that a score belongs to the positive, with m negatives and n ``examples``
+    (Gutmann and Hyvarinen 2010).
     """
     noise = (scores.shape[1] - 1) / examples
     positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
@@ -37,7 +38,10 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 
 
 class ContrastPair(nn.Module):
-    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's, of length 1."""
+    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's embeddings.
+
+    All embeddings have length 1.
+    """
 
     student_memory: Tensor
     teacher_memory: Tensor
@@ -57,9 +61,9 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss [B] of the student's embeddings against the teacher's memory and the other way round.
+        """Return the loss [B] between the student's embeddings and the teacher's memory, plus the reverse.
 
-        While training, both memories then move.
+        In training mode, both memories are then updated.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))

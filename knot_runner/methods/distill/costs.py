@@ -1,8 +1,8 @@
-"""Costs of a distillation's stages: bytes that the owner of local data sends, and estimated FLOPs.
+"""Costs of the stages of a distillation: bytes that the owner of local data sends, and estimated FLOPs.
 
-With F, the forward pass of one example (a text of the mean length of its set), training takes 3 F per example and epoch
-actually trained, inference takes F. Adapters of terms, the first batches for automatic weights, and evaluation on
-validation and test parts are left out.
+Let F be the FLOPs of one example's forward pass (for texts, at the mean length of the set). Training takes 3 F per
+example and epoch that is trained, and inference takes F. Not counted: adapters of terms, the first batches for
+automatic weights, and evaluation on validation and test examples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBER_BYTES = 4
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
-    """Return the bytes that a data owner sends when a stage is finished: a model, or records with it."""
+    """Return the bytes that a data owner sends after a stage: its model, and records if it releases any."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -36,7 +36,7 @@ def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
 
 
 class StageCounter:
-    """FLOPs of stages; each network is measured once per text length."""
+    """Counts the FLOPs of stages. Each network is measured once per text length."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class StageCounter:
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
         """Return the FLOPs of a stage.
 
-        None if it is neither training nor inference on stored examples (making images, say).
+        None for a request that is neither training nor inference on stored examples, such as the synthesis of images.
         """
         if isinstance(request, Train):
             return self._times(3 * _epochs(artifact), request.network, request.train.examples)
@@ -58,7 +58,7 @@ class StageCounter:
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
         """Return the FLOPs of students and teachers.
 
-        Frozen teachers run once without augmentation, else in every epoch.
+        Frozen teachers run once if there is no augmentation, otherwise in every epoch.
         """
         examples = request.train.examples
         training = self._times(_passes(request.schedule) * epochs, request.network, examples)
@@ -82,9 +82,9 @@ class StageCounter:
 
 
 def _passes(schedule: DistillSchedule) -> int:
-    """Return the forward passes per example and epoch of a schedule's students, also as each other's teachers.
+    """Return the forward passes per example and epoch of all students of a schedule.
 
-    3 for training, 1 for inference.
+    Training a student counts as 3, and its inference as another student's teacher as 1.
     """
     if isinstance(schedule, MutualSchedule):  # whose training outputs are also those of teachers
         return 3 * schedule.students

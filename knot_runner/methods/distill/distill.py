@@ -49,9 +49,10 @@ DistillState = dict[str, Any]
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
-    """Return the weights of teachers that are already stored, after checking that the terms fit the networks.
+    """Return a state that names the teachers' weights that are already stored.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: A term does not fit the networks.
     """
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
@@ -155,10 +156,7 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 def plan_generation(
     config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
-    """Return the request for student ``round`` of a line.
-
-    The last is the run's student.
-    """
+    """Return the request that trains the student of generation ``round``. The last one is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
@@ -203,7 +201,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of a student that teaches the next one, from 0."""
+    """Return the name of the student of generation ``number``, counted from 0, which teaches the next one."""
     return f"generation {number + 1}"
 
 

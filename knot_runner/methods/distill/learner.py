@@ -1,6 +1,6 @@
-"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss.
+"""Training of students by loss terms: the networks, their outputs for a batch, and the loss.
 
-The outputs of frozen teachers, cached from one pass over all examples where possible.
+The outputs of frozen teachers are cached from one pass over all examples if possible.
 """
 
 from __future__ import annotations
@@ -43,12 +43,16 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Return whether the loss is 0 without a teacher."""
+        """Return whether the loss needs a teacher. Without one, it is 0."""
         return TERMS[self.name].needs_teacher
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
+    """Return the terms in the setting ``key``, with their taps in the networks.
+
+    Raises:
+        UserError: A term is unknown, or does not fit the networks.
+    """
     read = []
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
@@ -82,7 +86,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 
 
 class OutputReader:
-    """Returns a network's outputs for a batch, with the requested taps."""
+    """Computes a network's outputs for a batch, with the requested taps."""
 
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
         self._read = read_taps(model, network, taps)
@@ -239,7 +243,8 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
     """Return :func:`metrics.measured_score` on the examples ``valid``.
 
-    Raises :class:`DivergedError` that begins with ``title`` for predictions that are not finite.
+    Raises:
+        DivergedError: The predictions are not finite. The message begins with ``title``.
     """
     logits = finite_logits(model, valid, title, epoch)
     return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

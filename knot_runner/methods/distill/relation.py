@@ -46,15 +46,15 @@ _PKT_FLOOR = 1e-7
 
 
 def similarity(f: Tensor, g: Tensor) -> Tensor:
-    """Return ||G_f - G_g||^2 / B^2, [], G the rows of x x^T at length 1 (SP, Tung and Mori 2019)."""
+    """Return ||G_f - G_g||^2 / B^2, []; G holds the rows of x x^T, scaled to length 1 (SP, Tung and Mori 2019)."""
     difference = unit_length(f @ f.T) - unit_length(g @ g.T)
     return difference.square().sum() / len(f) ** 2
 
 
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean over the B^2 pairs of p_g log(p_g / p_f), [] (PKT, Passalis and Tefas 2018).
+    """Return the mean [] over the B^2 pairs of p_g log(p_g / p_f) (PKT, Passalis and Tefas 2018).
 
-    p: cosines moved into [0, 1], rows at sum 1, an example's nearness to itself among them.
+    p holds cosines mapped to [0, 1], with rows scaled to sum 1. The pairs include each example with itself.
     """
     first, other = (_nearness_shares(x) for x in (f, g))
     return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
@@ -77,7 +77,10 @@ def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tens
 
 
 def distance_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean over the B^2 pairs of the smooth L1 difference of distances, each over its network's mean, []."""
+    """Return the mean [] over the B^2 pairs of the smooth L1 difference of distances.
+
+    Each network's distances are divided by their mean.
+    """
     return F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
 
 
@@ -90,10 +93,10 @@ def _relative_distances(x: Tensor) -> Tensor:
 
 
 def _products(x: Tensor) -> Tensor:
-    """Return the inner products [B, B] of the rows of ``x`` around their mean, in float64.
+    """Return the inner products [B, B] of the rows of ``x`` after subtracting their mean, in float64.
 
-    All angles follow from them in B^3 operations, where products of differences take B^3 D. In float64 the small
-    differences of these products still have the digits of float32 features.
+    All angles follow from them in B^3 operations. Products of differences would take B^3 D. In float64, small
+    differences of these products keep the precision of float32 features.
     """
     x = in_float64(x)
     x = x - x.mean(0)
@@ -132,9 +135,9 @@ def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
 
 
 def _cosines(x: Tensor, corners: slice) -> Tensor:
-    """Return the cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples.
+    """Return the cosines [corners, B, B] of the angles at examples i between x_j - x_i and x_k - x_i.
 
-    (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii of the inner products p.
+    ``corners``: the examples i. With the inner products p: (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii.
     """
     products = _products(x)
     squares = _squared_distances(products)[corners]
@@ -167,7 +170,7 @@ TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfe
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random triples of three different places of a batch, [count, 3]."""
+    """Return ``count`` random triples of three different positions in a batch, [count, 3]."""
     return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
 
 
@@ -184,7 +187,7 @@ def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: fl
 
 
 def _lead(x: Tensor, triples: Tensor) -> Tensor:
-    """Return d(i, k) - d(i, j): above 0 where j is the nearer to i."""
+    """Return d(i, k) - d(i, j), which is positive if j is nearer to i."""
     units = unit_length(x)
     corner, first, second = (units[triples[:, place]] for place in range(3))
     lead: Tensor = torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
@@ -198,9 +201,9 @@ def voted_triples(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Return the sum over pairs of taps of :func:`triplet_hinge`, [], on triples drawn of the batch.
+    """Return the sum [] over pairs of taps of :func:`triplet_hinge`, on triples drawn from the batch.
 
-    0 below 3 examples.
+    It is 0 for fewer than 3 examples.
     """
     if len(batch.labels) < 3:
         return nothing_to_compare(student.logits)

@@ -91,7 +91,7 @@ def transported(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Return the cost T_eps [B] of moving softmax(z / tau) to softmax(v / tau), mean over teachers (KNOT eq. 1)."""
+    """Return the cost T_eps [B] of moving softmax(z / tau) to softmax(v / tau), averaged over teachers (KNOT eq. 1)."""
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     place = float64_device(p.device)

@@ -49,7 +49,7 @@ from knot_runner.models.network import Network
 class TrainStudents(OwnTraining):
     """Train one student, or several that teach each other.
 
-    The artifact holds the weights of the one, or of each student i under ``i.``.
+    The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
     """
 
     #: distill, or that of a phase before (:mod:`knot_runner.methods.distill.distill`)
@@ -116,7 +116,7 @@ class PickStudent(OwnRequest):
 
 
 class Students:
-    """The networks and losses that one :class:`TrainStudents` trains."""
+    """The networks and losses of one :class:`TrainStudents`."""
 
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
@@ -170,7 +170,7 @@ class Students:
     def _first(
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
-        """Return the first batches of student ``number``."""
+        """Yield the outputs and inputs of the first batches of student ``number``."""
         request = self.request
         self.module.eval()
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
@@ -233,7 +233,7 @@ class Students:
             kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
-        """Return the factor on the weights of the teachers' terms in ``epoch``."""
+        """Return the factor in ``epoch`` of the weights of terms that read a teacher."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):
@@ -241,11 +241,11 @@ class Students:
         return 1.0
 
     def score(self, epoch: int) -> float:
-        """Return macro-F1 on the valid part, the mean over students."""
+        """Return the mean over students of macro-F1 on the validation examples."""
         title = f"{self.request.stage} {self.request.party}"
         scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(scores) / len(scores)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return a copy of the student's weights, or of all students', each under its number."""
+        """Return a copy of the student's weights; with several students, each one's with its number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])

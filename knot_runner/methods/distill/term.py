@@ -37,7 +37,7 @@ class NetworkOutputs:
 
 @dataclass(frozen=True)
 class TermBatch:
-    """Inputs of a term for a batch beside the networks' outputs."""
+    """Inputs of a term for a batch, in addition to the networks' outputs."""
 
     #: [B]; ``UNLABELED`` where there is none
     labels: Tensor
@@ -167,5 +167,5 @@ def unit_length(x: Tensor) -> Tensor:
 
 
 def nothing_to_compare(f: Tensor) -> Tensor:
-    """Return a loss [] of 0 with a gradient of 0 by ``f``, of a batch with too few examples."""
+    """Return a loss [] of 0 with a gradient of 0 with respect to ``f``, for a batch with too few examples."""
     return (f * 0).sum()

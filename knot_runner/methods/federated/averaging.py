@@ -37,7 +37,7 @@ SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """Return the first global model."""
+    """Return the state with the initial global model."""
     return {"weights": federation.model.weights, "buffers": federation.model.buffers}
 
 
@@ -143,7 +143,10 @@ def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, 
 
 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Return sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
+    """Return the mean sum_k p_k m_k of the messages, part by part: p_k = n_k / n (by examples), or uniform.
+
+    The mean of no messages is {}.
+    """
     sums: ClientMessage = {}
     weights: dict[str, float] = {}
     messages = iter(gathering.sent)
@@ -157,7 +160,7 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
 
 
 def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
-    """Add each vector [n] times its weight to ``total`` [n], float64, in place and in the order given."""
+    """Add each vector [n], times its weight, to ``total`` [n], float64, in place and in the given order."""
     for start in range(0, len(total), SUMMED_AT_ONCE):
         block = slice(start, start + SUMMED_AT_ONCE)
         for weight, vector in pairs:
@@ -212,7 +215,7 @@ def deployed(config: AveragingSettings, state: FederatedState, federation: Feder
 
 
 def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the shared parameters of the global model, and its running statistics where clients send theirs."""
+    """Return the shared parameters of the global model, and its running statistics unless they are frozen."""
     if "weights" not in state:
         return {}
     shared = shared_of(config, federation)

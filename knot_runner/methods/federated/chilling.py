@@ -21,7 +21,7 @@ from knot_runner.methods.federation import Federation
 
 
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
-    """Return T of ``round``: from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds, then constant."""
+    """Return T of ``round``, which changes from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds."""
     if schedule is None:
         return start
     done = min(round / schedule.rounds, 1.0)
@@ -35,9 +35,9 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
-    """Return the clients that are slow in the whole run, whatever their cluster.
+    """Return the clients that are slow in the whole run, independent of clusters.
 
-    A share of all, drawn from the seed, or the slowest of the fleet.
+    They are a share of all clients, drawn from the seed, or the slowest clients of the fleet.
     """
     assert config.stragglers is not None
     count = len(federation.clients)

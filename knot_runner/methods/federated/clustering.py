@@ -39,10 +39,12 @@ class Clusters:
 
 
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
-    """Group clients by ``matrix`` [N, N], symmetric, non-negative (squared distances): same seed, same clusters.
+    """Group clients by the symmetric, non-negative ``matrix`` [N, N] of squared distances, determined by ``seed``.
 
-    k-means (10 starts) on the Laplacian's first eigenvectors, as scikit-learn has it. Raises :class:`UserError` naming
-    the key for more clusters than clients, too many neighbors, or a scale that a distance exceeds.
+    k-means (10 starts) on the Laplacian's first eigenvectors, as in scikit-learn.
+
+    Raises:
+        UserError: There are more clusters than clients, too many neighbors, or a distance above the scale.
     """
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
@@ -61,7 +63,7 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
 
 
 def one_cluster(clients: int) -> Clusters:
-    """Return all clients together."""
+    """Return one cluster of all clients."""
     return Clusters([0] * clients)
 
 
@@ -85,8 +87,9 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the graph's weights [N, N], in [0, 1].
 
-    affinity: (scale - D) / scale, so with scale=largest the most distant pair has no edge. sparseK: each client and its
-    K - 1 nearest others (public code: the client itself counts), an edge of one direction alone weighing 1/2.
+    ``affinity``: (scale - D) / scale, so with scale=largest the most distant pair has no edge. ``sparseK``: each client
+    is connected to its K - 1 nearest others (in the public code, K includes the client itself). An edge in one
+    direction only has weight 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -106,17 +109,15 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
 
 
 def eigenvalues(graph: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, ascending, from 0 on."""
+    """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, ascending from 0."""
     return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the k of 1..N/2 with the widest gap between the k-th and the next of ``values`` [N].
+    """Return the k in 1..N/2 with the largest gap between the k-th and the next of the eigenvalues ``values`` [N].
 
-    See von Luxburg 2007, 8.3.
-
-    Up to N/2, since clusters of single clients are none. Among clusters that still have much affinity to one another
-    the widest gap can be the first: then all clients are one cluster.
+    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If the clusters still
+    have much affinity to one another, the first gap may be the largest. All clients are then one cluster.
     """
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]
@@ -131,12 +132,12 @@ def canonical(labels: np.ndarray) -> list[int]:
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
-    """Return the adjusted Rand index of ``clusters`` with planted ``groups``: 1 if they agree, about 0 by chance."""
+    """Return the adjusted Rand index of ``clusters`` and the known ``groups``: 1 if they agree, about 0 by chance."""
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 
 
 def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Return (labels [N], notes on a graph in several parts and on fewer clusters than are asked)."""
+    """Return (labels [N], notes on a disconnected graph and on fewer clusters than requested)."""
     if count in (1, len(graph)):
         return np.arange(len(graph)) * (count > 1), []
     method = SpectralClustering(

@@ -27,13 +27,13 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests for every participant's part of the global model, then for every participant's own model."""
+    """Return every participant's request for the global model, then every participant's for its personal model."""
     requests = averaging.plan(config, state, federation, round)
     return requests + [_own_request(config, state, federation, request) for request in requests]
 
 
 def observe(works: list[ClientWork]) -> RoundRow:
-    """Return the mean loss of the own models."""
+    """Return the mean loss of the personal models."""
     return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 

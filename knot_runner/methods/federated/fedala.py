@@ -78,7 +78,7 @@ def deployed(config: FedalaSettings, state: FederatedState, federation: Federati
 
 
 def layer_starts(layout: flat.FlatLayout) -> list[int]:
-    """Return where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
+    """Return the index of each layer's first parameter, in the model's order. A layer is a module with parameters."""
     starts: dict[str, int] = {}
     for field in layout.parameters:
         starts.setdefault(field.name.rpartition(".")[0], field.start)
@@ -115,9 +115,9 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 def _learn_mix(
     work: LocalWork, personal: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
-    """Return W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch, and the number of passes.
+    """Return the learned W and the number of passes. The model then holds the mix.
 
-    The model then holds the mix.
+    Each batch changes W by -rate * gradient at the mix * (w - v), and clips it to [0, 1].
     """
     request, mix, model = work.request, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
@@ -152,7 +152,7 @@ def _settled(losses: list[float], window: int, threshold: float) -> bool:
 
 
 def _mixed(start: int, personal: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
-    """Return v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
+    """Return v + (w - v) W [P]: the global model w before index ``start``, mixed with ``mix`` [p] from there on."""
     return torch.cat([sent[:start], personal[start:] + (sent - personal)[start:] * mix])
 
 

@@ -74,7 +74,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return CE(z, y), chilled or not, plus weight CE(z / tau, softmax(F_y / tau)).
 
-    F_y: the others' mean logits. The second term is of examples whose label others know.
+    F_y: the other clients' mean logits of label y. The second term covers examples whose label has them.
 
     ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
     """

@@ -54,9 +54,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def init(config: FedGenSettings, federation: Federation) -> FederatedState:
-    """Return the first global model and a fresh generator.
+    """Return the first global model and a new generator.
 
-    Raises :class:`UserError` where the last layer is not linear.
+    Raises:
+        UserError: The last layer is not linear.
     """
     return averaging.init(config, federation) | model_tensors(_generator(config, federation, {}))
 
@@ -81,9 +82,9 @@ def message(config: FedGenSettings, state: FederatedState, federation: Federatio
 def fold(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
 ) -> Folded:
-    """Fold as FedAvg, and train the generator by the last layer of the new global model.
+    """Fold as FedAvg, and train the generator with the last layer of the new global model.
 
-    Labels are drawn as often as the clients have them on average, uniformly where noise leaves none.
+    Labels are drawn with the clients' mean frequencies, or uniformly if noise leaves no positive frequency.
     """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
@@ -96,7 +97,7 @@ def fold(
 def fold_each(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
-    """Fold as FedAvg, and train the generator by the participants' last layers."""
+    """Fold as FedAvg, and train the generator with the participants' last layers."""
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
@@ -110,7 +111,7 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Return ``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
+    """Return ``after`` with the generator of ``state`` trained with ``heads``, and its mean loss."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
@@ -170,7 +171,7 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
-    """Return where weight and bias of the last layer lie."""
+    """Return the positions of weight and bias of the last layer."""
     head, fields = federation.layout.head, federation.layout.parameters
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
@@ -200,7 +201,7 @@ class Head:
 
 
 def all_counts(heads: list[Head]) -> Tensor:
-    """Return the examples of each label [C] at all clients of ``heads``."""
+    """Return the number of examples of each label [C], summed over ``heads``."""
     return torch.stack([head.counts for head in heads]).sum(0)
 
 
@@ -218,7 +219,7 @@ def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> 
 
 
 def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
-    """Return the labels [number], each as likely as ``counts`` [C] says."""
+    """Return random labels [number] with probabilities proportional to ``counts`` [C]."""
     return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
 
 
@@ -276,7 +277,7 @@ def train_generator(
 
 
 def model_tensors(model: nn.Module) -> Tensors:
-    """Return the generator's weights and running statistics, as a state has them."""
+    """Return the generator's weights and running statistics, as entries of a state."""
     return {f"{MODEL}{name}": tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 

@@ -1,8 +1,9 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
-In a round they train on their own examples, then send their logits for the transfer set. Each client fits the
-consensus, the mean of these logits, by the same distillation as FedDF's server (``method.server_distillation``). Their
-architectures may differ (``method.models``). Differences from the paper and its code: feddf.md.
+In each round, they train on their own examples and then send their logits for the transfer set. The mean of these
+logits is the consensus. Each client fits it with the same distillation as FedDF's server
+(``method.server_distillation``). Their architectures may differ (``method.models``). For differences from the paper and
+its code, see docs/federated-distillation.md.
 
 State: :mod:`own_models`.
 """

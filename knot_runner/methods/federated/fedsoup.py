@@ -39,7 +39,11 @@ ROWS = 256
 
 
 def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
-    """Return the first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
+    """Return the first global model.
+
+    Raises:
+        UserError: A client has no held-out examples for the selection.
+    """
     clients = [federation.clients[number] for number in federation.numbers]
     without = [client.name for client in clients if not len(client.valid)]
     if without:
@@ -94,7 +98,7 @@ def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 
 def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
-    """Return how many of the held-out examples the model with ``weights`` classifies correctly."""
+    """Return the number of held-out examples that the model with ``weights`` classifies correctly."""
     flat.load_flat(work.model, work.layout, weights, buffers)
     examples = work.select(work.tensors["valid"])
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())

@@ -26,7 +26,7 @@ def plan(config: FederatedSettings, state: FederatedState, federation: Federatio
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the model that the client trained last, in the round."""
+    """Return the client's model after its last training of the round."""
     return model_parts(work.trained[-1])
 
 
@@ -57,7 +57,10 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Log entry -> the mean over clients, and over its values, of the tensor of that name which a program kept."""
+    """Return log entries of tensors that a program kept: for each entry, the mean over clients and values.
+
+    ``names``: log entry -> name of the tensor.
+    """
     row: RoundRow = {}
     for entry, name in names.items():
         means = [work.trained[0].kept[name].double().mean() for work in works if name in work.trained[0].kept]

@@ -71,7 +71,7 @@ def received(config: FedPerSettings, state: FederatedState, federation: Federati
 
 
 def deployed(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the global body with the client's own head, or with its first one (``method.first_head``)."""
+    """Return the global body with the client's own head; without one, the head that ``method.first_head`` selects."""
     model = averaging.deployed(config, state, federation, client)
     if config.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model

@@ -69,7 +69,7 @@ def message(
 def keep(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
 ) -> ClientMessage:
-    """Move c_k by the change that was sent."""
+    """Change c_k by the change that was sent."""
     control = control_of(state, f"client/{client}/control")
     return {"control": control + sent["control"]}
 
@@ -82,7 +82,10 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Fold as FedAvg, and c + sum (c_k+ - c_k) / N (line 17), the mean change times the share that took part."""
+    """Fold as FedAvg, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
+
+    The sum divided by N is the mean change times the share of participants.
+    """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
     return {**after, "control": (control.double() + share * mean["control"]).to(control.dtype)}, row

@@ -23,7 +23,10 @@ VALUES_AT_ONCE = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """Return ``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the models' dtype.
+
+    Row m is sum_i matrix_mi models_i.
+    """
     sums = models.new_empty(len(matrix), models.shape[1])
     for block in _blocks(models):
         sums[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
@@ -31,22 +34,22 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
 
 
 def stacked_models(models: Sequence[ClientModel]) -> Tensors:
-    """Return ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
+    """Return the state entries ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q], one row per client."""
     weights = torch.stack([model.weights for model in models])
     return {"theta/weights": weights, "theta/buffers": torch.stack([model.buffers for model in models])}
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
-    """Return the models of a state, see :func:`stacked_models`."""
+    """Return the models in a state; see :func:`stacked_models`."""
     return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Clients' updates.
+    """Clients' updates dW_i = W_i - W_0.
 
-    DW_i = ``trained`` [K, P] - the model it began from, which several clients share: row ``begins[i]`` of ``starts``
-    [U, P].
+    ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
+    ``starts`` [U, P]; several clients may share it.
     """
 
     starts: Tensor
@@ -72,9 +75,9 @@ class Updates:
         return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
 
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """Return <a - b, dW_i> of every pair (a, b) of models in ``moved``, float64 [M, K].
+        """Return <a - b, dW_i> for every pair (a, b) of models [P] in ``moved`` and every update, float64 [M, K].
 
-        Each model is [P]. Without ``moved``, the updates themselves take its place.
+        Without ``moved``, the updates themselves replace the differences.
         """
         count = len(self.trained) if moved is None else len(moved)
         sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
@@ -88,16 +91,16 @@ class Updates:
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
-    """Return the ranges of parameters."""
+    """Yield ranges of parameters that together cover all of them."""
     size = max(1, VALUES_AT_ONCE // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients.
+    """Return the area under the ROC curve of predicting "i is in k's group" by lambda_ki, over all pairs of clients.
 
-    Ties count half. None where all pairs are of one kind.
+    Ties count one half. None if all pairs, or none, are in the same group.
     """
     same, others = _pairs(groups)
     within, across = matrix[same], matrix[others].sort().values
@@ -128,7 +131,7 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return bool [K, K]: pairs of two clients in one group, and in two."""
+    """Return bool [K, K] twice: pairs of different clients in the same group, and in different groups."""
     numbers = torch.tensor(list(groups))
     same = numbers[:, None] == numbers
     return same & ~torch.eye(len(numbers), dtype=torch.bool), ~same

@@ -30,7 +30,7 @@ from knot_runner.methods.personalization.contract import (
 
 
 def label_similarities(federation: Federation) -> Tensor:
-    """Return S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
+    """Return S [K, K], float64: cosines between the histograms of the clients' training labels, 1 on the diagonal."""
     classes = int(federation.train_labels.max()) + 1
     counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
@@ -55,7 +55,7 @@ def _check(config: CossimSettings, federation: Federation) -> list[str]:
 def _plan(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests for an epoch of every client: from theta_0 first, then from the aggregated models."""
+    """Return requests for one epoch of every client, first from theta_0 and then from the aggregated models."""
     if round > config.rounds:
         return []
     starts = aggregated_models(config, state, federation) if round else federation.starts
@@ -72,7 +72,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return sum_i A_ki theta_i of every client, also of running statistics."""
+    """Return sum_i A_ki theta_i of every client. Running statistics are aggregated, too."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
@@ -82,10 +82,7 @@ def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
 
 
 def _points(config: CossimSettings) -> list[Point]:
-    """Return the models after the first epoch.
-
-    Then, of every aggregation, those aggregated and those trained from them.
-    """
+    """Return all points: after the first epoch, and for each aggregation before and after its training."""
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
         points += [Point(number, number * config.epochs, phase="combined")]

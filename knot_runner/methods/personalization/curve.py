@@ -1,7 +1,6 @@
-"""Facts on clients' own models.
+"""Facts about clients' own models: metrics of every point, and the trade-off between ID and OOD accuracy.
 
-Metrics of every point, and the trade-offs of points in the plane of OOD and ID accuracy, higher is better in both
-(docs/papers/soup.md).
+See docs/papers/soup.md.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ MATCHED = (1, 2, 5)
 
 
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
-    """Return the best ID among ``points`` whose OOD is at least ``start_ood`` - ``given_up``.
+    """Return the best ID accuracy among ``points`` whose OOD accuracy is at least ``start_ood`` - ``given_up``.
 
-    None where no point has that.
+    None if no point reaches it.
     """
     return max((id_accuracy for other, id_accuracy in points if other >= start_ood - given_up - 1e-12), default=None)
 
@@ -31,7 +30,7 @@ def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float)
 def area(points: Sequence[Pair], reference: Pair) -> float:
     """Return the area between ``reference`` and the upper right envelope of ``points`` (the hypervolume).
 
-    Those that are not better than it in both add none.
+    Points that are not better than ``reference`` in both coordinates do not count.
     """
     low_ood, low_id = reference
     total, reached = 0.0, low_id

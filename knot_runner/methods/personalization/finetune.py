@@ -32,7 +32,10 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests for the next part of the training clients' epochs. Once they finish, the next few start."""
+    """Return requests for the next part of the epochs of the clients in training.
+
+    When these clients finish, the next few start.
+    """
     step = round % config.checkpoints
     return [
         finetune_request(config, federation, state, client, step) for client in under_way(config, federation, round)
@@ -77,7 +80,7 @@ def under_way(config: TuningSettings, federation: PersonalFederation, round: int
 
 
 def finetune_rounds(config: TuningSettings, federation: PersonalFederation) -> int:
-    """Return all of them."""
+    """Return the number of rounds in which all clients complete their epochs."""
     return math.ceil(len(federation.clients) / _at_once(federation)) * config.checkpoints
 
 

@@ -48,13 +48,13 @@ class TestRows:
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Return the places [n] in ``rows`` of the client's examples."""
+        """Return the positions [n] in ``rows`` of the client's examples."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
         """Return the sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
 
-        Other clients' examples that ``client`` also has are left out.
+        Other clients' examples that ``client`` also has are excluded.
         """
         kept = values.double()[..., self.places]
         has = torch.zeros(len(self.rows), dtype=torch.bool)
@@ -63,7 +63,7 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """Return int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
+        """Return int32 [K, K]: the number of client j's examples (column) that count for client k's model (row)."""
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 

@@ -19,7 +19,7 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return every alpha, after every save (``at=all``) or the last."""
+    """Return the points of every alpha, after every checkpoint (``at=all``) or the last one."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

@@ -35,7 +35,7 @@ class TrainingClient(Protocol):
         ...
 
     def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`Engine.logits.infer`."""
+        """Implement :meth:`Engine.logits`."""
         ...
 
 
@@ -44,7 +44,7 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with a manual backward pass for MLP and CNN, with autograd for the others."""
+    """Return a client with a manual backward pass for MLP and CNN, and with autograd for other models."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -52,7 +52,7 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 
 class AutogradClient:
-    """A client of the plain loop (autograd)."""
+    """A client that trains with autograd, as in the plain loop."""
 
     def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
         self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
@@ -110,7 +110,7 @@ class ManualBackward:
         return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request``, in the form for inference by many models."""
+        """Return the images of ``request`` in the form for many models; None if only one model reads them."""
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images

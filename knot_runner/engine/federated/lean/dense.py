@@ -1,7 +1,7 @@
 """Manual forward and backward passes of the lean engine's dense layers.
 
-Everything reads the weights through views into one flat vector [P], and adds gradients to views into another (or the
-same) one, so that no step copies a parameter. Called without autograd.
+All weights are views into one flat vector [P], and gradients are added to views into another vector, or the same one.
+No step therefore copies a parameter. Autograd must be off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
+    """Return views (weight, bias) into ``vector`` [P]: of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
@@ -52,7 +52,7 @@ def by_onednn(weight: Tensor) -> bool:
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """Pass ``gradient`` through the ReLU that gave ``output``, in place."""
+    """Propagate ``gradient`` through the ReLU that computed ``output``, in place."""
     return _aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
@@ -84,7 +84,7 @@ class Dense:
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """Let gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
+        """Add the gradients of the layers that this phase trains to ``targets`` (like ``layers``) from now on."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
         self._learning = range(first, last)
@@ -147,11 +147,11 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether few enough pixels are multiplied for this to be faster."""
+        """Return whether so few pixels need a multiplication that this is faster."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
-        """Return the number of values that are kept."""
+        """Return the number of stored values."""
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:

@@ -48,7 +48,7 @@ class Lean:
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.__init__`."""
+        """Implement :meth:`Engine.train`."""
         return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
@@ -71,7 +71,7 @@ class Lean:
             raise
 
     def _result(self, request: EngineRequest) -> Result:
-        """Return the result in this process."""
+        """Execute the request in this process."""
         client = self._clients[request.network]
         return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 
@@ -86,9 +86,9 @@ _FEW_ROWS = 4096
 
 
 class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
+    """``workers`` processes with ``threads`` torch threads each, which start at once and run until :meth:`close`.
 
-    Every process trains any of ``networks``.
+    Every process can train each of ``networks``.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LeanPool:
         self._slots.memory.close()
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yield the order of each request, whose slot is appended to ``slots``."""
+        """Yield the order of each request, and append its slot to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)
@@ -144,7 +144,7 @@ class LeanPool:
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Return whether the request, without its model, fits into a pipe, and so does its result."""
+    """Return whether the request without its model, and its result, both fit into a pipe."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

@@ -23,7 +23,7 @@ class LeanNetwork:
         self._trains, self._through = "all", stem.learns
 
     def begin(self, trains: str) -> None:
-        """Train ``all``, the ``head`` or the ``body`` from here on."""
+        """Train ``all`` parameters, the ``head`` or the ``body`` from now on."""
         self._trains, self._through = trains, self.stem.learns and trains != "head"
         convs, layers = pairs(self._sgd.target(trains), self._layout)
         self.stem.set_targets(convs)
@@ -100,7 +100,7 @@ class Sgd:
 
 
 def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
-    """Return weight decay + mu of every parameter [P], or None where both are 0."""
+    """Return weight decay + mu of every parameter [P], or None if both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None
     rate = torch.full_like(weights, recipe.weight_decay)
@@ -164,7 +164,7 @@ class TemperedLoss:
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """Implement :meth:`BatchLoss.__init__`."""
+        """Implement :meth:`BatchLoss.start`."""
         self._part, size = part, self._batch
         if len(self._truth) != len(part):  # memory and its views last from block to block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
@@ -200,9 +200,9 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """Any objective: autograd on the logits [B, C], and on the features [B, H] if it ``reads`` them.
+    """Any objective: autograd on the logits [B, C], and on the features [B, H] if the objective ``reads`` them.
 
-    The layers below keep their manual backward passes.
+    The layers below the head use their manual backward passes.
     """
 
     scale = 1.0
@@ -214,7 +214,7 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """Implement :meth:`BatchLoss.__init__`."""
+        """Implement :meth:`BatchLoss.start`."""
         self._parts, self._total = part.split(self._batch), 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:

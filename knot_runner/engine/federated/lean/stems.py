@@ -1,6 +1,6 @@
 """The layers before the dense ones in the lean engine.
 
-None (pixels), convolutions, or the first dense layer by inner products of images.
+A stem is one of: no layers (pixels), convolutions, or the first dense layer by inner products of images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GramBatch = tuple[Tensor, Tensor, Tensor]
 
 
 class Stem(Protocol):
-    """The layers before the dense ones. ``learns``: it has parameters, so it needs gradients."""
+    """The layers before the dense ones; ``learns``: whether they have parameters and need gradients."""
 
     learns: bool
 
@@ -35,7 +35,7 @@ class Stem(Protocol):
         ...
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Let gradients go to ``targets``: views as of the stem's own parameters."""
+        """Add gradients to ``targets``, which are views like the stem's own parameters, from now on."""
         ...
 
     def backward(self, gradient: Tensor) -> None:
@@ -52,7 +52,7 @@ class Stem(Protocol):
 
 
 class Pixels:
-    """No parameters: flattened images."""
+    """Flattened images, without parameters."""
 
     learns = False
 
@@ -60,7 +60,7 @@ class Pixels:
         self._images = images
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """Implement :meth:`Stem.__init__`."""
+        """Implement :meth:`Stem.batches`."""
         chosen = augmented_images(self._images.index_select(0, part), shifts, flips)
         return list(chosen.flatten(1).split(size))
 
@@ -69,13 +69,13 @@ class Pixels:
         return x
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Do nothing, since nothing learns."""
+        """Do nothing, because there are no parameters."""
 
     def backward(self, gradient: Tensor) -> None:
         """Implement :meth:`Stem.backward`; there are no parameters."""
 
     def accumulate(self, alpha: float) -> None:
-        """Do nothing, since nothing learns."""
+        """Do nothing, because there are no parameters."""
 
     def finish(self) -> None:
         """Write pending changes to the flat weights, after the last step."""
@@ -102,7 +102,7 @@ class Convs:
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
-        """Implement :meth:`Stem.__init__`."""
+        """Implement :meth:`Stem.batches`."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
         return list(augmented_images(chosen, shifts, flips).split(size))
 
@@ -172,7 +172,7 @@ class Gram:
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this form needs fewer multiplications for ``images`` n, layer ``pixels`` x ``outputs``."""
+        """Return whether this form needs fewer multiplications, for n ``images`` and a layer with ``pixels`` inputs."""
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary
@@ -196,7 +196,7 @@ class Gram:
         return self._output
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Do nothing: the changes are this layer's target."""
+        """Do nothing, because gradients are added to the changes A."""
 
     def backward(self, gradient: Tensor) -> None:
         """Implement :meth:`Stem.backward`."""

@@ -1,4 +1,4 @@
-"""A worker process of the lean engine: orders through a pipe, data, weights and results in memory that is shared."""
+"""A worker process of the lean engine: orders come through a pipe; data, weights and results are in shared memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SharedData:
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
-        """Return the data on the shared memory, in the order given."""
+        """Return views of the data in shared memory, in the original order."""
         tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
         return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
 
@@ -76,7 +76,7 @@ class Slots:
             self.control(slot, request.network).copy_(control)
 
     def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return (weights [P], buffers [Q]) that the order begins with, of the network of that number."""
+        """Return the weights [P] and buffers [Q] at the start of the order; ``network``: the number of its network."""
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
@@ -127,7 +127,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """Return the request that was :func:`packed`, with these vectors."""
+    """Undo :func:`packed`, with the given model and control variate."""
     rows = torch.from_numpy(request.rows)
     if isinstance(request, Inference):
         return replace(request, model=model, rows=rows)
@@ -181,7 +181,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc reuse freed memory: returning megabytes to the system at every step costs a tenth of the time."""
+    """Make glibc reuse freed memory. Returning megabytes to the system in every step would take a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

@@ -1,4 +1,4 @@
-"""The whole cohort as one program: steps planned ahead, one step for all clients at once.
+"""Training of a whole cohort as one program: steps are planned ahead, and each is taken by all clients at once.
 
-Open ``engine.py`` first.
+Start with ``engine.py``.
 """

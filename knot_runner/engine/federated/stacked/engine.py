@@ -1,4 +1,4 @@
-"""The whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
+"""Training of a whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Stacked:
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """Return (T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        """Return (T_i, scale_i) [n, 2] of the client's images under its initial weights."""
         options = tempered(request.objective)
         return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
 
@@ -166,7 +166,7 @@ class Stacked:
         return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
     def _correct(self, request: LocalTraining, model: ClientModel) -> int:
-        """Return how many of the client's test images are classified correctly by ``model``."""
+        """Return the number of the client's test images that ``model`` classifies correctly."""
         if not len(request.test_rows):
             return 0
         logits = self.logits([Inference(model, request.test_rows)])[0]
@@ -189,7 +189,7 @@ def _tf32(wanted: bool) -> Iterator[None]:
 def out_of_memory(problem: BaseException | None) -> bool:
     """Return whether ``problem`` is, or was caused by, exhausted CUDA memory.
 
-    The end of a graph's capture may hide it.
+    If it occurs while a graph is captured, the end of the capture may raise another exception.
     """
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""The steps of a stack of clients, planned ahead: clients grouped by structure, their draws as index tensors."""
+"""The planned steps of a stack of clients: clients grouped by structure, and their draws as index tensors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PhasePlan:
 
 
 def structure_of(request: LocalTraining) -> Structure:
-    """Return the structure of one client's training: a function of that client alone."""
+    """Return the structure of one client's training, which depends on that client only."""
     recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
@@ -82,9 +82,9 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
-    """Return positions in ``cohort`` of the clients that train together, longest first, by their structure.
+    """Return by structure the positions in ``cohort`` of the clients that train together, longest first.
 
-    Ties go by client, round and seed, never by position, so that the order of the requests changes nothing.
+    Ties are broken by client, round and seed, never by position, so that the order of the requests does not matter.
     """
     groups: dict[Structure, list[int]] = {}
     for position, request in enumerate(cohort):
@@ -95,7 +95,7 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
-    """Return every phase's steps for the clients of ``chunk``. ``temperatures``: (T_i, scale_i) [n, 2] of each."""
+    """Return every phase's steps for the clients of ``chunk``; ``temperatures``: (T_i, scale_i) [n, 2] of each."""
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
@@ -126,7 +126,7 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 def _client(
     structure: Structure, request: LocalTraining, temperatures: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """Return, for each phase, rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
+    """Return for each phase of one client rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2]."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):

@@ -91,7 +91,8 @@ class Program:
     def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
         """Load the objectives' rows, padded to the longest client and for absent clients.
 
-        Raises :class:`UserError` for losses that differ otherwise.
+        Raises:
+            UserError: The losses differ in more than their rows.
         """
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
@@ -107,11 +108,11 @@ class Program:
 
     @property
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the weights [K, P], buffers [K, Q] and sums of losses [K] as they stand."""
+        """Return the current weights [K, P], buffers [K, Q] and sums of losses [K]."""
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
-        """Return all steps of a phase, each for as many clients as still have one."""
+        """Take all steps of a phase, each for the clients that still have one."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
         pairs = [
             (self.rows, phase.rows),
@@ -134,7 +135,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """Return the graph of one step. The warm-up sees padding alone, of which a step changes nothing."""
+        """Return the graph of one step. The warm-up steps see padding only, and therefore change nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -258,7 +259,10 @@ def _held(loss: SampleLoss) -> list[Any]:
 
 
 def _number(request: LocalTraining, name: str) -> float:
-    """Return a number of the training configuration, or the constant temperature of a cross-entropy (1 without one)."""
+    """Return a number of the training configuration.
+
+    ``temperature`` is that of the cross-entropy, or 1 for other objectives.
+    """
     if name != "temperature":
         return getattr(request.recipe, name)
     options = tempered(request.objective)

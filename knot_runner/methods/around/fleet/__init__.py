@@ -1,4 +1,4 @@
-"""A simulated fleet around a federated method: clients that are slow, away or fail, on a virtual clock."""
+"""A simulated fleet around a federated method: clients that are slow, unavailable or fail, in virtual time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """Return ``method`` whose clients send (1 + tau)^-a times the change of the model of tau rounds ago."""
+    """Return ``method`` with clients that send (1 + tau)^-a times their update; tau is its staleness in rounds."""
     if fleet.mode != "async":
         return method
 

@@ -57,12 +57,13 @@ class ServerStep:
 
 
 class Asynchronous(Simulation):
-    """Server steps of a method by the clients of a fleet."""
+    """A method whose server takes asynchronous steps with the updates of a fleet's clients."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
         """Return the method's initial state at 0 seconds, with no client in flight.
 
-        Raises :class:`UserError` for a buffer that does not fill.
+        Raises:
+            UserError: The buffer can never be full.
         """
         at_once, fleet = federation.participants, self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
@@ -93,7 +94,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with those who go on training, and the versions that they train from."""
+        """Return the state with the clients that are still training, and the versions that they train from."""
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:

@@ -26,7 +26,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class Simulation:
-    """A ``method`` by the clients of ``fleet``."""
+    """A ``method`` with the clients of ``fleet``."""
 
     method: Method
     fleet: FleetSettings
@@ -58,7 +58,7 @@ class WorkTime:
 
     @property
     def total(self) -> float:
-        """Return the seconds until the update has arrived."""
+        """Return the seconds until the update arrives."""
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
@@ -70,13 +70,13 @@ class WorkTime:
 
 
 def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """Return the seconds that each client takes for an example, float64 [N]."""
+    """Return the training time of each client per example, in seconds, float64 [N]."""
     compute = fleet.compute
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
 def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, up: float) -> Tensor:
-    """Return the seconds to send so many numbers to each client and back, float64 [N]."""
+    """Return the time of each client for receiving ``down`` and sending ``up`` numbers, in seconds, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
@@ -151,7 +151,7 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return the share of its time after which each client [N] that starts in ``round`` fails.
+    """Return for each client [N] that starts in ``round`` the share of its working time after which it fails.
 
     None: the client does not fail.
     """
@@ -161,7 +161,7 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
-    """Return whether each client [N] can be drawn ``at`` seconds from the start."""
+    """Return for each client [N] whether it is available ``at`` seconds after the start."""
     spec, count = fleet.availability, len(federation.clients)
     if spec is None:
         return [True] * count

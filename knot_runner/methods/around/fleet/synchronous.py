@@ -1,4 +1,4 @@
-"""Rounds of a fleet: the server waits for all that it has drawn, for enough of them, or until a deadline."""
+"""Rounds of a fleet: the server waits for all drawn clients, for enough of them, or until a deadline."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ CLOCK = "fleet/clock"
 
 
 class Synchronous(Simulation):
-    """Rounds of a method by the clients of a fleet."""
+    """A method whose server waits in each round for the clients of a fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
         """Return the method's initial state at 0 seconds.
 
-        Raises :class:`UserError` for a deadline that nobody can meet.
+        Raises:
+            UserError: No client can meet the deadline.
         """
         method, fleet = self.method, self.fleet
         state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}

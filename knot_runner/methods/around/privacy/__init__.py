@@ -65,7 +65,7 @@ class UserPrivacy:
 
     @property
     def rate(self) -> float:
-        """Return q, a client's probability to take part in a round."""
+        """Return q, the probability that a client takes part in a round."""
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
@@ -196,7 +196,7 @@ def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -
 def _mechanism(
     spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
 ) -> UserPrivacy:
-    """Return the mechanism, without noise while that is to be found."""
+    """Return the mechanism. Its noise multiplier is 0 if the accountant has to compute it."""
     config = settings.method
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
@@ -248,7 +248,7 @@ class Ledger:
         return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
 
     def facts(self, rounds: int, rows: list[State]) -> State:
-        """Return ``privacy`` of a result after ``rounds``, with these ``rows`` of them."""
+        """Return the entry ``privacy`` of a result after ``rounds``; ``rows``: their log rows."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
         privacy = self.privacy

@@ -94,7 +94,7 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
 
 
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
-    """Return the noise multiplier whose epsilon, by the bound of that number in :func:`_events`, is ``epsilon``."""
+    """Return the noise multiplier for which bound number ``bound`` of :func:`_events` gives ``epsilon``."""
     library = _library()
     try:
         calibrated: float = library.calibrate_dp_mechanism(
@@ -113,7 +113,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:
-    """Return whether clients are sampled: with all of them in every round they are not."""
+    """Return whether a fixed number of clients is sampled; false if all clients take part in every round."""
     return privacy.sampling == "fixed" and privacy.participants < privacy.clients
 
 

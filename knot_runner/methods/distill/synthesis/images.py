@@ -33,25 +33,25 @@ STEPS_AT_ONCE = 100
 
 
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
-    """Return ``tv`` times the total variation and ``l2`` times the mean square of images ``x`` [B, C, H, W], [].
+    """Return ``tv`` times the total variation plus ``l2`` times the mean square of images ``x`` [B, C, H, W], [].
 
-    The total variation is the mean squared difference of neighboring pixels, below and beside each other.
+    The total variation is the mean squared difference of vertically or horizontally adjacent pixels.
     """
     total_variation = (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
     return tv * total_variation + l2 * x.square().mean()
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Return the model's modules with running statistics, in forward order of their definition."""
+    """Return the model's modules with running statistics, in the order of their definition."""
     return [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
 
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect, within the block, how far the inputs of batch normalizations are from the running statistics.
+    """Collect, within the block, the distances between the inputs of batch normalizations and the running statistics.
 
-    Each forward pass appends to the list, for every batch normalization, the squared differences of its input's mean
-    and (biased) variance per channel from the running ones, summed over channels, [].
+    Each forward pass appends one value [] per batch normalization: the squared differences between the mean and
+    (biased) variance per channel of its input and the running ones, summed over channels.
     """
     losses: list[Tensor] = []
 
@@ -69,9 +69,9 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
-    """Return the mean squared difference [] of activations [B, ...] from the ``wanted`` ones [B, D].
+    """Return the mean squared difference [] between activations [B, ...] and the ``wanted`` ones [B, D].
 
-    Each tap's is taken over its scale (the mean variance of its elements), and summed over taps.
+    The difference of each tap is divided by its scale (the mean variance of its elements). Taps are summed.
     """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
@@ -91,11 +91,10 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class OptimizedImages:
-    """Batches of images, one after the other, each by ``config.steps`` steps of Adam from noise.
+    """Batches of images, one after another. Adam takes ``config.steps`` steps on each, starting from noise.
 
     The target of image i is class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
-
-    An epoch is a batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
+    An epoch is one batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
     """
 
     def __init__(

@@ -30,7 +30,7 @@ def released_records(
     """Return the records of the logits and of all taps that ``reader`` reads, float32.
 
     Their names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C, k,
-    D]. A class without examples has zeros.
+    D]. The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -92,7 +92,7 @@ def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator
 
 
 def tap_names_of(records: Tensors) -> list[str]:
-    """Return the recorded taps, the logits among them."""
+    """Return the recorded taps, including the logits."""
     return sorted(name.removesuffix(".mean") for name in records if name.endswith(".mean"))
 
 

@@ -26,7 +26,7 @@ from knot_runner.models.taps import tap_names
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """Compute records of a teacher's activations on its training images, as released together with it."""
+    """Compute the records of a teacher's activations on its training images, which its owner releases with it."""
 
     stage: Literal["records"]
     party: str
@@ -49,9 +49,9 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """Synthesize images from a teacher, using real images only through its weights and records.
+    """Synthesize images from a teacher. Real images are used only through its weights and records.
 
-    The artifact holds stored examples with the teacher's argmax as labels.
+    The artifact holds stored examples, with the teacher's argmax as labels.
     """
 
     stage: Literal["synthetic"]
@@ -67,9 +67,10 @@ class MakeImages(OwnRequest):
     seed: int
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the images, and facts: their number, ``loss`` of the last step, ``released``.
+        """Return the images, and facts: their number, the ``loss`` of the last step, and ``released``.
 
-        Raises :class:`DivergedError`.
+        Raises:
+            DivergedError: A loss is not finite.
         """
         config = self.synthesis
         model = frozen_network(self.network, self.weights, place)
@@ -114,7 +115,7 @@ def released(kind: str, tensors: Any) -> dict[str, Any]:
 
 @torch.no_grad()
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Return the images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
+    """Return the images [N, C, H, W] in 0..1 as examples with the teacher's labels."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
     unknown = torch.full((len(pixels),), UNLABELED)
     tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
