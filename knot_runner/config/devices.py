@@ -1,4 +1,7 @@
-"""The devices that runs compute on, one entry each. Composing reads them, so only the functions import torch."""
+"""The devices that runs compute on, one entry each.
+
+This module is imported when configurations are composed, so only its functions import torch.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ DEVICES: Table[Device] = Table(
 
 
 def first_device() -> str:
-    """Return the device that ``auto`` stands for. Imports torch only if a GPU may be there."""
+    """Return the device that ``auto`` selects. Imports torch only if there may be a GPU."""
     return next(name for name, device in DEVICES.items() if device.is_likely() and device.count())
 
 

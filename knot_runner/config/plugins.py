@@ -1,6 +1,6 @@
-"""Plug-ins: Python files or modules of the user's own that add to our tables (:class:`Table`).
+"""Plug-ins: Python files or modules of the user that add to our tables (:class:`Table`).
 
-A file's path is relative to the YAML file that names it, or, on a command line, to the current folder.
+A file's path is relative to the YAML file that names it or, on a command line, to the current folder.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Table(UserDict[str, Entry]):
         return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
-        """Return whether the package has the entry ``key``, not a plug-in."""
+        """Return whether the entry ``key`` belongs to the package, not to a plug-in."""
         return self._owners.get(key) == "knot_runner"
 
 
@@ -183,13 +183,16 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Return a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
+    """Return a plug-in that a YAML file in ``folder`` names, in a form that can be found from any folder."""
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 
 
 def as_written(plugin: str) -> str:
-    """Return a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
+    """Return a plug-in as written in its YAML file, independent of the file's folder.
+
+    This form is part of the run id.
+    """
     return plugin.rpartition(BESIDE)[2]
 
 

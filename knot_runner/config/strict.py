@@ -37,7 +37,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 @dataclasses.dataclass(frozen=True)
 class AtMost:
-    """The largest magnitude of one setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
+    """The largest absolute value of a setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
 
     most: float
 
@@ -55,7 +55,7 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag:
-    """Rule that takes the class of a setting from an open table, by its key ``tag``.
+    """Rule that selects the class of a setting from an open table, by its key ``tag``.
 
     An example is ``loss: Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]``. ``noun`` names the entries in errors.
     """
@@ -67,7 +67,7 @@ class ByTag:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """Rule that takes the class of each value of a mapping from an open table, by its name.
+    """Rule that selects the class of each value of a mapping from an open table, by its name.
 
     ``noun`` names the entries in errors.
     """
@@ -110,7 +110,7 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Return the plain data from which :func:`build` makes the dataclass ``value``.
+    """Return the plain data from which :func:`build` creates the dataclass ``value``.
 
     Fields that are None by default are left out.
     """
@@ -125,7 +125,7 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: Any, where: str = "") -> None:
-    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all whole numbers."""
+    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all integers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -250,7 +250,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
 
 
 def shorten(value: Any) -> str:
-    """Return a value as a message shows it: long numbers and lists are cut."""
+    """Return a value as messages show it: long numbers and lists are shortened."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
@@ -282,7 +282,10 @@ def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values in ``value`` except mappings and lists; items of lists by number."""
+    """Yield (dotted key, value) of all values in ``value`` except mappings and lists.
+
+    List items are keyed by number.
+    """
     if isinstance(value, list):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -293,5 +296,5 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def without(values: Config, *keys: str) -> Config:
-    """Return a copy of ``values`` less ``keys``."""
+    """Return a copy of ``values`` without ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}

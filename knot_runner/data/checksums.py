@@ -1,4 +1,7 @@
-"""The data folder ``paths.data_dir``: all its files are opened through it, compared with their checksums, recorded."""
+"""The data folder ``paths.data_dir``.
+
+All its files are opened through it, compared with their checksums and recorded.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """All files read so far, or looked for and absent."""
+        """Return all files that were read or found missing so far."""
         return list(self.noted.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, as given in the settings; the other methods take such full paths."""
+        """Return the path of ``entry``, which the settings give. The other methods expect such paths."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
@@ -45,7 +48,11 @@ class DataFolder:
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def check(self, path: Path) -> None:
-        """Record the file ``path``. Raises :class:`UserError` where its checksum differs."""
+        """Record the file ``path``.
+
+        Raises:
+            UserError: Its checksum differs.
+        """
         short = self.short(path)
         if short not in self.noted:
             self.noted[short] = fingerprints.fingerprint(path, short)
@@ -59,7 +66,7 @@ class DataFolder:
         return path
 
     def absent(self, path: Path) -> None:
-        """Record that ``path`` was looked for and is absent."""
+        """Record that ``path`` was not found."""
         self.noted[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
@@ -77,7 +84,10 @@ class DataFolder:
         self._note_folder(folder, pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
-        """Return the large files below ``folder`` that match ``pattern``, sorted and checked; recorded as one entry."""
+        """Return the large files below ``folder`` that match ``pattern``, sorted and checked.
+
+        They are recorded as one entry.
+        """
         parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
         for part in parts:
             self._check(folder / part.path, part)
@@ -120,7 +130,7 @@ def open_folder(root: Path | None) -> DataFolder:
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Raise :class:`UserError` where reading ``path``, plain or gzip, fails inside the block."""
+    """Raise :class:`UserError` if reading ``path``, plain or compressed by gzip, fails inside the block."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
@@ -137,12 +147,12 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Return the files and folders of ``local`` that are not below ``root``; entries may point into a zip."""
+    """Return the files and folders of ``local`` that do not exist below ``root``. An entry may point into a zip."""
     entries = dict.fromkeys([*local.train, *local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
 
 
 def archives(entry: str) -> list[str]:
-    """Return ``folder/archive.zip`` for ``folder/archive.zip/train``."""
+    """Return the zip in an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; [] without one."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -1,4 +1,4 @@
-"""Examples of each class at every party, so that a one-class client or a shortened file shows at a glance."""
+"""Counts of examples by class and party, which show clients with one class, and truncated files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Counts:
     def warnings(self, batch: int | None = None) -> list[str]:
         """Return warnings about parties with too few training examples.
 
-        One line is on parties with examples of one class, and one on parties with fewer examples than classes or than
+        One line lists parties whose examples have one class, and another those with fewer examples than classes or than
         ``batch``.
         """
         trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
@@ -107,7 +107,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Count the examples per data set and split; those of a transfer set are unlabeled."""
+    """Count the examples per data set and split. Those of a transfer set are unlabeled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}

@@ -57,19 +57,19 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Return the rows of train, valid and test: ``rows`` shared out by ``split``."""
+    """Return the numbers of rows in train, valid and test: ``rows`` divided by ``split``."""
     valid, test = round(rows * split.valid), round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the rows of each label: ``size`` rows by ``shares`` (largest remainders)."""
+    """Return the number of rows of each label: ``size`` rows divided by ``shares`` (largest remainders)."""
     return largest_remainders(size * np.array(shares), size).tolist()
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
 def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
-    """Return texts with ``counts`` of each label, sampled by ``key``."""
+    """Return texts with ``counts`` of each label, drawn with the key ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -89,7 +89,10 @@ def _telling_word(rng: random.Random, words_of_label: tuple[str, ...], common: t
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
-    """Return two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
+    """Return two or three opinions that match the label, or with 30% probability a neighboring one.
+
+    15% of the opinions are negations of the opposite opinion.
+    """
     things, opinions = words.SENTIMENT[domain]
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
@@ -103,7 +106,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
-    """Return ``labels`` in another order, in which half repeat the previous one, as emotions last."""
+    """Return ``labels`` in another order, in which half repeat the previous one, because emotions last."""
     left, ordered, last = list(labels), [], -1
     while left:
         if last in left and rng.random() < 0.5:
@@ -128,7 +131,10 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
 
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
-    """Return an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
+    """Return an object of the domain with a phrase for the label.
+
+    15% have no phrase, and 10% the phrase of a random emotion.
+    """
     things, phrases = words.EMOTION[domain]
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
     chance = rng.random()
@@ -140,7 +146,10 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
-    """Return a premise and a hypothesis with its act, or the opposite for 70% of contradictions; 70% have a cue."""
+    """Return a premise, and a hypothesis with its act; 70% contain a cue for the label.
+
+    70% of contradictions have the opposite act.
+    """
     people, places, acts, cues = words.INFERENCE[domain]
     who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]

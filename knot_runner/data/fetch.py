@@ -1,6 +1,6 @@
-"""Downloads of data files: resumed after an interruption, checked against published size and digest, then renamed.
+"""Downloads of data files, which resume after an interruption and are checked against the published size and digest.
 
-A file gets its name only when complete; until then it is ``NAME.part``, from which the next command resumes.
+A file is called ``NAME.part`` until it is complete, and the next command resumes from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A failed download: not an error of the input; the same command resumes it."""
+    """A failed download. It is not an error of the input, and the same command resumes it."""
 
     exit_code = 1
 
@@ -49,7 +49,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile) -> str:
-    """Return how ``path`` differs from the published ``file``; "" if it does not."""
+    """Return how ``path`` differs from the published ``file``; "" if it is equal."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -124,9 +124,9 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file.
+    """Append the response to the ``before`` bytes in ``part``, or replace them if the server sends the whole file.
 
-    Return the problem, or "" if all was sent.
+    Return the problem, or "" if the file is complete.
     """
     headers = {"User-Agent": "knot-runner"}
     if before:
@@ -157,7 +157,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the response's data; network failures raise ConnectionError, unlike those of the disk."""
+    """Yield the response's data. Network failures raise ConnectionError, to tell them from failures of the disk."""
     while True:
         try:
             chunk = answer.read(CHUNK)

@@ -1,4 +1,7 @@
-"""Texts and images from the Hugging Face hub, at a pinned revision. ``HF_HUB_OFFLINE=1`` uses the hub's cache alone."""
+"""Texts and images from the Hugging Face hub, at a fixed revision.
+
+With ``HF_HUB_OFFLINE=1``, only the cache is used.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,11 @@ from knot_runner.util.errors import UserError, nearest
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
     """Return one split of a hub data set.
 
-    ``notes`` grows by a line if ``source`` names a branch, which may move. Raises :class:`UserError` that begins with
-    ``where``, the setting, and gives the hub's reason in one line.
+    ``notes`` receives a line if ``source`` names a branch, because its content may change.
+
+    Raises:
+        UserError: The split cannot be loaded. The message begins with the setting ``where`` and gives the hub's
+            reason.
     """
     import datasets  # takes a second to import, and only this source needs it
 
@@ -67,7 +73,11 @@ def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
-    """Return the images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
+    """Return the images (uint8) and, with a ``user`` column, the writers' names.
+
+    Raises:
+        UserError: The hub or the data set cannot be read.
+    """
     source = settings.hub
     if source is None:
         raise UserError("required by task.source=hub, but not set", "task.hub")
@@ -116,7 +126,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
 
 
 def _file_bytes(where: str, image: Any) -> bytes:
-    """Return the file in an image column, which is a dict of its bytes or its path."""
+    """Return the bytes of an image in an image column, which holds them, or the path of a file."""
     if isinstance(image, dict) and image.get("bytes"):
         return image["bytes"]
     if isinstance(image, dict) and image.get("path"):

@@ -1,4 +1,4 @@
-"""Loading a text task: every data set from its source, labeled, split, and checked before anything is trained."""
+"""Loading a text task: every data set is read from its source, labeled, split, and checked before training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
-    """Return the task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
+    """Return the task's data sets from ``settings.source``.
 
-    Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
+    ``data_root``: the folder of ``local`` sources. Equal settings and files give equal tasks.
+
+    Raises:
+        UserError: The message names the key, or the file and line.
     """
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
@@ -154,7 +157,7 @@ def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
 
 
 def _finish(settings: TaskSettings, name: str, examples: Examples) -> Examples:
-    """Apply chunk and limit, and remove a transfer set's labels, in this order."""
+    """Apply ``chunk`` and ``max_examples``, and remove the labels of a transfer set, in this order."""
     data = settings.datasets[name]
     if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
         examples = splits.chunk(name, examples, data.chunk)

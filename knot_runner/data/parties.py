@@ -1,7 +1,7 @@
 """The parties of a distillation.
 
-Images are assigned to clients as local models, to the server's global model and to a transfer set. Alternatively, all
-examples of a task are one pool for a student and its teachers, with the labels that each sees.
+Images are assigned to clients with local models, to the server with the global model, and to a transfer set.
+Alternatively, all examples of a task form one pool for a student and its teachers, with the labels that each may see.
 """
 
 from __future__ import annotations
@@ -64,10 +64,12 @@ def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for the clients and those of the transfer set, both ascending.
+    """Return the rows of the clients and those of the transfer set, both ascending.
 
-    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class. Raises
-    :class:`UserError` if there are too few.
+    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class.
+
+    Raises:
+        UserError: There are too few examples.
     """
     return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
 
@@ -94,7 +96,7 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and errors begin with ``key``."""
+    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and messages begin with ``key``."""
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
@@ -131,7 +133,7 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
 
 
 def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
-    """Return ``examples`` with the labels of a stratified ``share`` of them."""
+    """Return ``examples`` in which only a stratified ``share`` has labels."""
     if share == 1:
         return examples
     hidden, _ = _cut("method.labeled", examples.labels, share, seed, "teaching", "labeled")

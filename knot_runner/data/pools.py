@@ -1,4 +1,4 @@
-"""A text task as one pool of labeled examples, which a partition distributes over clients as it does images."""
+"""A text task as one pool of labeled examples, which a partition distributes over clients like images."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CALLED = {"user": ("data set", "data sets")}
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labeled texts of a task; for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
+    """All labeled texts of a task, for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
 
-    It excludes the transfer set, which has no labels, and the validation parts, which are not used for selection.
+    It excludes the transfer set, which has no labels, and the validation parts.
     """
 
     name: str
@@ -45,8 +45,8 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
 
     Args:
         task: The loaded text task.
-        by: What a client is (``partition.by``): user (a data set), or one of ``Examples.clients``. A speaker is the
-            same in all splits of a data set. A dialogue is of one file, so test texts have no owner.
+        by: The kind of client (``partition.by``): user (a data set), or one of ``Examples.clients``. A speaker is
+            the same in all splits of a data set. A dialogue belongs to one file, so test texts have no owner.
     """
     train, test = pooled_split(task, "train"), pooled_split(task, "test")
     kinds = {*train.clients, *test.clients}
@@ -73,7 +73,7 @@ def labeled_sets(task: PartyTask) -> list[str]:
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """Return one split of all labeled data sets of ``task``, one after another; each text's user is its data set."""
+    """Return one split of all labeled data sets of ``task``, concatenated. Each text's user is its data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     parts = list(sets.values())
     texts = [text for part in parts for text in part.texts]
@@ -86,7 +86,7 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """Return ``pool`` with clients given by ``by``, which its digest then includes."""
+    """Return ``pool`` with clients of the kind ``by``, which becomes part of its digest."""
     of_train, of_test = pool.train.clients[by], pool.test.clients[by]
     if by == "dialogue":
         of_test = [None] * len(pool.test)
@@ -98,14 +98,17 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
 
 
 def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examples:
-    """Return ``part`` with users: the place in ``names`` of each text's client."""
+    """Return ``part`` with users: the index in ``names`` of each text's client."""
     numbers = {name: number for number, name in enumerate(names)}
     users = np.array([numbers.get(name, NOBODY) for name in clients], dtype=np.int64)
     return dataclasses.replace(part, users=users if (users != NOBODY).any() else None)
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
-    """Return kind of client -> the client of each text of all ``sets``; equal ids of two data sets are two clients."""
+    """Return kind of client -> the client of each text of all ``sets``.
+
+    Equal ids in two data sets are different clients.
+    """
     joined: dict[str, list[str | None]] = {}
     for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
         joined[kind] = []

@@ -1,6 +1,6 @@
-"""Readers of text files: csv, JSON lines and DailyDialog, plain or gzip, row by row.
+"""Readers of text files: csv, JSON lines and DailyDialog, plain or compressed by gzip, row by row.
 
-A file that is cut short, broken or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
+A file that is truncated, damaged or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
+    """Yield number and text of each line, with its line end, without a byte order mark. Raises for an empty file."""
     number = 0
     try:
         with open_unpacked(path) as file:
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
-    """Yield rows of a csv file with a header line; every row must have as many fields as the header."""
+    """Yield rows of a CSV file with a header line. Every row must have as many fields as the header."""
     last = ""
 
     def lines() -> Iterator[str]:
@@ -79,7 +79,7 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
-    """Refuse a header of one field that has another delimiter in it."""
+    """Refuse a header with one field that contains another delimiter."""
     for mark in DELIMITERS:
         if len(header) == 1 and mark in header[0]:
             hint = f"delimiter: {json.dumps(mark)} beside format: csv reads it as {header[0].count(mark) + 1} columns"
@@ -87,7 +87,7 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Yield objects of a JSON-lines file; blank lines are skipped."""
+    """Yield objects of a JSON-lines file. Blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -95,7 +95,11 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
 
 
 def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """Return the JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
+    """Return the JSON object in ``text``; ``options``: of ``json.loads``.
+
+    Raises:
+        UserError: It is not a JSON object. The message names ``where``.
+    """
     try:
         content = json.loads(text, **options)
     except (ValueError, RecursionError) as problem:
@@ -107,14 +111,14 @@ def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any
 
 
 def emotion_file(path: Path) -> Path:
-    """Return the file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the file of emotion labels of a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     """Yield utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
 
-    A line is a dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
+    A line is a dialogue, and ``__eou__`` ends each utterance. Raises if the two files do not match.
     """
     other = emotion_file(path)
     texts, emotions = read_lines(path), read_lines(other)

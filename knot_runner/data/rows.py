@@ -1,4 +1,4 @@
-"""From file records to examples: pick columns, add contexts, drop and map labels."""
+"""Conversion of file records to examples: selection of columns, contexts, and mapping of labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ColumnValues = dict[str, set[str | None]]
 
 @dataclass(slots=True)
 class TextRow:
-    """A row with its texts. ``label``: the raw label as text; None when the data set has no label column."""
+    """A row with its texts; ``label``: the raw label as text, None if the data set has no label column."""
 
     line: int
     text: str
@@ -38,7 +38,7 @@ class TextRow:
 
     @property
     def dialogue(self) -> str | None:
-        """The row's dialogue, if it has one."""
+        """Return the row's dialogue, or None."""
         return self.clients.get("dialogue")
 
 
@@ -62,9 +62,10 @@ class TextTable:
 def read_table(
     source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
 ) -> TextTable:
-    """Return the ``columns`` of the records that match ``where``; rows without text are dropped and counted.
+    """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
 
-    Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
+    Raises:
+        UserError: No record has a column, no row is left, or the number of rows is not ``expected``.
     """
     needed = (columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue))
     unseen = {name for name in needed if name}
@@ -105,7 +106,7 @@ def read_table(
 
 
 def listed(column: str | list[str] | None) -> list[str]:
-    """Return the columns that a setting of one column, several or none names."""
+    """Return the columns in a setting that names one column, several or none."""
     if column is None:
         return []
     return column if isinstance(column, list) else [column]
@@ -114,7 +115,7 @@ def listed(column: str | list[str] | None) -> list[str]:
 def _name_dialogues(rows: list[TextRow]) -> int:
     """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
 
-    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2`` and so on if it is repeated.
+    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2``, ... if it is repeated.
     """
     names: set[str] = set()
     times: Counter[str] = Counter()
@@ -202,9 +203,9 @@ def raw_label(value: Any) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
+    """Return each row's text, followed by up to ``previous`` earlier texts of its dialogue.
 
-    A row without a dialogue id has no context.
+    The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)
@@ -257,7 +258,7 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
 
 
 def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
-    """Check that raw labels map to labels of the task and are not dropped as well."""
+    """Check that raw labels map to labels of the task, and that none of them is also dropped."""
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
@@ -267,7 +268,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them.
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids, or repeats them.
 
     A file that is read twice counts once.
     """

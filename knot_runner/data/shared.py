@@ -1,4 +1,4 @@
-"""Tasks shared by the jobs of one process, so that data are read and held once."""
+"""A cache of tasks for the jobs of one process, which then read and hold data once."""
 
 from __future__ import annotations
 

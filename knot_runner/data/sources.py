@@ -77,7 +77,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
+        """Return whether all of its files (or their substitutes) exist below ``root``, some of them, or none."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
@@ -88,7 +88,11 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """Return all data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
+    """Return all data sets by their names, sorted.
+
+    Raises:
+        UserError: A file is wrong. The message names it and the key.
+    """
     return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
 
@@ -108,7 +112,11 @@ def _read(path: Path) -> DataSet:
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Return the data sets of ``names`` (data sets or tasks); all without names. Raises :class:`UserError`."""
+    """Return the data sets of ``names`` (data sets or tasks), or all if there are no names.
+
+    Raises:
+        UserError: A name is unknown.
+    """
     if not names:
         return list(known.values())
     chosen = set()

@@ -43,7 +43,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Return whether both parts have room for every label that has two rows or more."""
+    """Return whether both parts can hold every label that has at least two rows."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -67,7 +67,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return :func:`random_rows` of the rows of ``labels`` [N], stratified by label.
 
-    Both parts need room for every label, and every label two rows.
+    Both parts must be able to hold every label, and every label must have at least two rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)
@@ -82,7 +82,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """Return ``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
+    """Return ``counts`` [C] scaled and rounded to integers with sum ``total``: largest remainders, ties at random."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -97,7 +97,10 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """Return ``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
+    """Return ``exact`` [C] >= 0 rounded to integers with sum ``total``.
+
+    Of equal remainders, the first is rounded up.
+    """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return counts
@@ -115,7 +118,11 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """Check that ``names`` of the given splits are one of :data:`LAYOUTS`. Raises :class:`UserError`."""
+    """Check that ``names``, the given splits, are one of :data:`LAYOUTS`.
+
+    Raises:
+        UserError: They are not.
+    """
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")

@@ -53,7 +53,7 @@ class Examples:
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
-        """Return the same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        """Return the same texts with labels -1, as in a transfer set (KNOT section 3: its labels are not used)."""
         return Examples(self.texts, self.pairs, np.full(len(self), UNLABELED, dtype=np.int64))
 
 
@@ -75,9 +75,9 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class PartyTask:
-    """A label space and the data set of each party, texts or images.
+    """A label space, and the data set of each party, texts or images.
 
-    ``notes``: one line each for the user (left out, generated, ...).
+    ``notes``: lines for the user, such as on missing or generated data.
     """
 
     name: str
@@ -94,12 +94,12 @@ class PartyTask:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels."""
+        """Return the names of the labels."""
         return self.labels.names
 
     @property
     def coordinates(self) -> list[list[float]]:
-        """A point for each label."""
+        """Return a point for each label."""
         return self.labels.coordinates
 
     @property
@@ -109,7 +109,7 @@ class PartyTask:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of every data set's name, role and content: equal data, equal digest."""
+        """Return the sha256 (hex) of every data set's name, role and content."""
         lines = []
         for name, data in self.datasets.items():
             lines += [f"{name} {data.role} {split} {part.digest}" for split, part in data.splits.items()]
@@ -145,7 +145,7 @@ class Images:
         return Images(self.pixels[rows], self.labels[rows], _rows_of(self.users, rows), _rows_of(self.files, rows))
 
     def unlabeled(self) -> Images:
-        """Return the same images with every label -1, as in a transfer set (KNOT section 3: labels are unused)."""
+        """Return the same images with labels -1, as in a transfer set (KNOT section 3: its labels are not used)."""
         return replace(self, labels=np.full(len(self), UNLABELED, dtype=np.int64))
 
 
@@ -162,7 +162,7 @@ class ImageParts:
 
 @dataclass(frozen=True, eq=False)
 class ImageTask:
-    """Classes and their train and test images. ``notes``: one line each for the user."""
+    """Classes, and their train and test images; ``notes``: lines for the user."""
 
     name: str
     classes: list[str]
@@ -188,12 +188,12 @@ class ImageTask:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width)."""
+        """Return (channels, height, width)."""
         return tuple(self.train.pixels.shape[1:])
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of train, test and the other data set, if any: equal data, equal digest."""
+        """Return the sha256 (hex) of train, test, and the other data set, if any."""
         parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -226,7 +226,7 @@ def repeated_note(name: str, train: Examples | Images, test: Examples | Images) 
 
 
 def _content_hashes(part: Examples | Images) -> Iterator[int]:
-    """Yield a hash of each example without its label, valid in this process."""
+    """Yield a hash of each example without its label. Hashes are comparable within this process only."""
     if isinstance(part, Images):
         return (hash(image.tobytes()) for image in part.pixels)
     return map(hash, zip(part.texts, part.pairs or [""] * len(part), strict=True))

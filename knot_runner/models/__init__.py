@@ -1,1 +1,1 @@
-"""Models of texts and images."""
+"""Text models and image models."""

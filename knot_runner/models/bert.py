@@ -11,10 +11,10 @@ from knot_runner.config.settings import ModelSettings
 
 
 class PublishedHead(nn.Module):
-    """LayerNorm of (last hidden + embedding output), one post-norm Transformer encoder layer, read at [CLS].
+    """LayerNorm of (last hidden + embedding output), and one post-norm Transformer encoder layer.
 
-    Only the [CLS] position is read, so the layer's query and feed-forward are computed for that position alone: the
-    same numbers as ``nn.TransformerEncoderLayer`` (tested), at about half the cost of the whole model.
+    Only the [CLS] position is read, so the layer's query and feed-forward are computed for that position only. The
+    results equal those of ``nn.TransformerEncoderLayer`` (tested), at about half the cost of the whole model.
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:
@@ -33,7 +33,7 @@ class PublishedHead(nn.Module):
 
 
 class PlainHead(nn.Module):
-    """BertForSequenceClassification's: tanh pooler at [CLS], then dropout."""
+    """The head of BertForSequenceClassification: tanh pooler at [CLS], then dropout."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class PlainHead(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """Encoder, head, linear classifier. All parameters train."""
+    """Encoder, head and linear classifier. All parameters are trained."""
 
     def __init__(self, spec: ModelSettings, vocabulary_size: int, classes: int) -> None:
         super().__init__()
@@ -81,5 +81,5 @@ class TextClassifier(nn.Module):
 
 
 def party_model(spec: ModelSettings, party: str) -> ModelSettings:
-    """Return ``spec`` with the keys that ``per_party`` changes for this party (distillation allows unlike models)."""
+    """Return ``spec`` with the keys that ``per_party`` changes for this party. Distillation allows different models."""
     return dataclasses.replace(spec, per_party={}, **spec.per_party.get(party, {}))

@@ -1,4 +1,4 @@
-"""Autoencoders whose codes represent images in distances between data sets (FedWaD D.2, D.3)."""
+"""Autoencoders whose codes represent images when distances between data sets are computed (FedWaD D.2, D.3)."""
 
 from __future__ import annotations
 

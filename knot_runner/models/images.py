@@ -1,6 +1,6 @@
 """Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-The last linear layer is ``head`` in all. Inner features for distillation are listed in :mod:`knot_runner.models.taps`.
+The last linear layer of all models is ``head``. :mod:`knot_runner.models.taps` lists hidden features for distillation.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Cnn(_Dense):
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
     """Yield (channels before, channels after, stride) of every block.
 
-    There are ``counts`` blocks per stage. The first stage has ``width`` channels, and each next one has twice as many;
-    its first block halves the sides.
+    There are ``counts`` blocks per stage. The first stage has ``width`` channels, and each following stage twice as
+    many. The first block of these stages halves the sides.
     """
     for stage, count in enumerate(counts):
         after = width * 2**stage
@@ -122,7 +122,7 @@ class _Block(nn.Module):
             self.short = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), make_norm(spec, after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         return F.relu(y + self.short(x))
 
@@ -150,10 +150,10 @@ class Resnet(nn.Module):
 
 
 class _PreActivation(nn.Module):
-    """Normalization and ReLU before each convolution.
+    """A residual block with normalization and ReLU before each convolution.
 
     Residual and output have no final activation: the next block, or the network's last normalization, applies the ReLU.
-    A widening shortcut takes the activated input.
+    A shortcut that widens reads the activated input.
     """
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
@@ -165,7 +165,7 @@ class _PreActivation(nn.Module):
         self.short = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         active = F.relu(self.norm1(x))
         y = self.conv2(F.relu(self.norm2(self.conv1(active))))
         return y + (x if self.short is None else self.short(active))
@@ -196,7 +196,7 @@ class Wrn(nn.Module):
 class Vgg(nn.Module):
     """VGG; ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8.
 
-    VGG-8 has 3,965,028 parameters with 100 classes of 3x32x32.
+    VGG-8 has 3,965,028 parameters for 100 classes and 3x32x32 images.
     """
 
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
@@ -235,8 +235,8 @@ STEM = 32
 class _InvertedResidual(nn.Module):
     """Inverted residual block of MobileNetV2.
 
-    A 1x1 convolution to ``expansion`` times the channels (none if 1), a depthwise 3x3 convolution and a linear 1x1
-    convolution. The result is added to the input if the shape is the same.
+    It has a 1x1 convolution to ``expansion`` times the channels (none if 1), a depthwise 3x3 convolution and a linear
+    1x1 convolution. The result is added to the input if they have the same shape.
     """
 
     def __init__(self, spec: MobilenetSettings, before: int, after: int, expansion: int, stride: int) -> None:
@@ -252,7 +252,7 @@ class _InvertedResidual(nn.Module):
         self.adds = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of x [B, C, H, W]."""
+        """Return the block's output for x [B, C, H, W]."""
         y = x if self.expand is None else F.relu6(self.norm1(self.expand(x)))
         y = F.relu6(self.norm2(self.depthwise(y)))
         y = self.norm3(self.project(y))

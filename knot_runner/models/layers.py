@@ -1,10 +1,9 @@
 """Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The clients of the stacked engine have padded batches of unequal sizes.
-
-The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU. There, PyTorch's
-pooling (2.11 to 2.13) of tensors with channels first is not vectorized, and takes longer than the convolutions of a
-small network. Its pooling of tensors with channels last is vectorized.
+The stacked engine pads the batches of clients to equal sizes. The pooling has the values and gradients of
+``F.max_pool2d``, bit for bit, in less time on a CPU. PyTorch's pooling (2.11 to 2.13) of tensors with channels first is
+not vectorized there, and takes longer than the convolutions of a small network. Its pooling of tensors with channels
+last is vectorized.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def initialize_convolutions(model: nn.Module) -> None:
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """Return the layer set by ``model.norm``."""
+    """Return the normalization layer that ``model.norm`` selects."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)

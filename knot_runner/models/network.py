@@ -31,7 +31,7 @@ class Network:
 
     @property
     def shape(self) -> Shape:
-        """(channels, height, width) of its images."""
+        """Return (channels, height, width) of its images."""
         assert not isinstance(self.inputs, int), "a text model has no images"
         return self.inputs
 
@@ -47,7 +47,7 @@ class Network:
 
     @property
     def head(self) -> str:
-        """Prefix of the names of the last linear layer's parameters."""
+        """Return the prefix of the names of the last linear layer's parameters."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
@@ -61,7 +61,7 @@ class Network:
 def build_network(network: Network) -> nn.Module:
     """Return the module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
 
-    A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
+    A batch has ``x`` [B, C, H, W] for images, and ``ids``, ``mask`` and ``types`` [B, L] for texts.
     """
     if isinstance(network.inputs, int):
         from knot_runner.models.bert import TextClassifier  # imports transformers, for texts alone
@@ -106,12 +106,12 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Return the images as the first argument, whatever ``forward`` calls it."""
+    """Return the images as the first argument, whatever name ``forward`` uses for it."""
     return (*args, *named.values()), {}
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Normalize a batch of one by the running statistics, since one value per channel has no variance."""
+    """Normalize a batch of one by the running statistics, because one value per channel has no variance."""
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
         module.eval()

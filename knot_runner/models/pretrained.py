@@ -36,7 +36,7 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return ``name`` as a path, relative ones from ``paths.data_dir``."""
+    """Return ``name`` as a path; relative paths start at ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 
@@ -55,9 +55,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Load the encoder that ``spec.weights`` names (hub, or a local folder) into ``model.bert``, in place.
+    """Load the encoder in ``spec.weights`` (hub, or a local folder) into ``model.bert``, in place.
 
-    Raises :class:`UserError` naming ``model.weights``, the file and the tensors that do not fit.
+    Raises:
+        UserError: It does not fit. The message names ``model.weights``, the file and the tensors.
     """
     encoder = read_encoder(spec, data_root)
     check_fits(encoder, model.bert.state_dict())
@@ -66,7 +67,11 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Return the encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
+    """Return the encoder in ``spec.weights``, before it is compared with a model.
+
+    Raises:
+        UserError: It cannot be read.
+    """
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
@@ -112,7 +117,11 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
-    """Compare with ``wanted``, the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
+    """Compare ``encoder`` with ``wanted``, the model's encoder (on any device, also ``meta``).
+
+    Raises:
+        UserError: They differ.
+    """
     source, tensors = encoder.source, encoder.tensors
     _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
     _refuse(source, "has", "that the encoder does not have", [name for name in tensors if name not in wanted])

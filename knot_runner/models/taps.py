@@ -45,7 +45,7 @@ TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 @dataclass(frozen=True)
 class _Point:
-    """The position of a tap: a module's input or its output, whole or at [CLS]."""
+    """The position of a tap: a module's input or its output, either all of it or at [CLS]."""
 
     module: str
     reads: Literal["input", "output", "cls"]
@@ -121,9 +121,9 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Return a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``.
+    """Return a function batch -> features [B, H]: the inputs of the last layer of ``model``, built by ``network``.
 
-    The features of a text are those of [CLS].
+    The features of a text are those at [CLS].
     """
     if network.reads_texts:
         return model.features
@@ -133,7 +133,7 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:
-    """Return a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
+    """Register a hook that stores the value at ``point`` in ``outputs[name]``; return its handle, which removes it."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         outputs[name] = inputs[0]
@@ -165,7 +165,7 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
 def _named_points(network: Network) -> dict[str, _Point]:
     """Return the position of each named tap, in forward order.
 
-    ReLU and pooling of a cnn and an mlp are not modules: their output is read as the next module's input.
+    ReLU and pooling of a CNN and an MLP are not modules. Their output is read as the next module's input.
     """
     spec, head = network.spec, network.head.removesuffix(".")
     blocks: list[_Point] = []

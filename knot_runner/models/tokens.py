@@ -46,7 +46,7 @@ class Encoded:
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens per text, int64 [N]."""
+        """Return the number of tokens per text, int64 [N]."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
@@ -194,7 +194,8 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
     """Encode ``texts`` (with their second sentences ``pairs``).
 
-    Raises :class:`UserError` when more than ``MAX_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
+    Raises:
+        UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     tokens: list[int] = []

@@ -94,7 +94,7 @@ class AscentRows:
 
 
 def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, tangent: FloatArray) -> AscentRows:
-    """Return rows p, q [n, N] about to climb from h [n, N], each at its ``eps`` [N]."""
+    """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
     none = p[0] < 0
     index = in_library_of(np.arange(len(eps)), p)
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
@@ -134,14 +134,14 @@ def _in_order(parts: list[AscentRows]) -> AscentRows:
 
 
 def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
-    """Return q - p [n, N] with the rounding error of its sum removed: 0 where both are equal in all digits."""
+    """Return q - p [n, N], corrected by the rounding error of its sum; 0 where both have the same digits."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
 
 
 def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, levels: bool) -> None:
-    """Take one Newton step for each row that is not done; with ``levels``, move converged rows to the next eps."""
+    """Take one Newton step for each row that is not done. With ``levels``, converged rows move to the next eps."""
     lib = library(cost)
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
@@ -197,8 +197,8 @@ def _directions(
 def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return q - P and the scale of its rounding errors, each [n, N].
 
-    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
-    where less mass moves than a label has, the difference is accurate to the digits of the moving mass, even exp(-300).
+    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
+    less mass moves than a label has, the difference has the accuracy of the moving mass, even for exp(-300).
     """
     lib, n = library(ps), len(ps)
     moving = ps.reshape(n * n, -1) + 0.0
@@ -211,7 +211,7 @@ def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return s_ij, p_i s_ij and the exponents less their largest, each [n, n, N]."""
+    """Return s_ij, p_i s_ij and the exponents minus their maximum, each [n, n, N]."""
     lib = library(cost)
     z = rows.h - cost
     z *= 1 / rows.eps

@@ -23,7 +23,7 @@ def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) 
 
 
 def unit_mass(rows: Tensor) -> Tensor:
-    """Return ``rows`` [N, n] in float64, each scaled to sum to 1."""
+    """Return ``rows`` [N, n] in float64, each scaled to sum 1."""
     return rows.double() / rows.double().sum(-1, keepdim=True)
 
 
@@ -45,15 +45,15 @@ def host_cost(points: Tensor) -> Tensor:
 
 
 class TransportError(FloatingPointError):
-    """Input rows that are no probability vectors, or problems that did not reach the tolerance."""
+    """An input row is not a probability vector, or a problem did not reach the tolerance."""
 
 
 @dataclass
 class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
-    ``newton`` reads ``epsilon`` and ``tolerance``, ``geomloss`` reads ``epsilon`` and ``scaling``; ``exact``,
-    ``line`` and ``tree`` are the limit epsilon = 0 and read none.
+    ``newton`` reads ``epsilon`` and ``tolerance``; ``geomloss`` reads ``epsilon`` and ``scaling``. ``exact``, ``line``
+    and ``tree`` compute the limit epsilon = 0 and read none of them.
     """
 
     name: Literal["newton", "geomloss", "exact", "line", "tree"]

@@ -76,7 +76,7 @@ def _check(rows: Tensor, name: str) -> None:
 
 
 class _Envelope(torch.autograd.Function):
-    """``value`` [N] of problems already solved, whose gradient by p [N, n] is ``potential`` [N, n]."""
+    """Values [N] of solved problems, whose gradient with respect to p [N, n] is ``potential`` [N, n]."""
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, value: Tensor, potential: Tensor) -> Tensor:
@@ -94,7 +94,11 @@ class _Envelope(torch.autograd.Function):
 
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Compute T_eps to ``tolerance``, in float64 (newton.py). Raises :class:`TransportError`."""
+    """Compute T_eps to ``tolerance``, in float64 (newton.py).
+
+    Raises:
+        TransportError: A row did not converge.
+    """
     solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
     missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true of nan
     if bool(missed.any()):
@@ -143,7 +147,10 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
+    """Solve eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k).
+
+    P and Q are the cumulative sums of p and q.
+    """
     if points.shape[1] != 1:
         raise UserError(
             f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
@@ -191,7 +198,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
 
 
 def _closed_form(points: Tensor) -> str:
-    """Return ``line`` or ``tree`` where the labels allow it, else ``exact``."""
+    """Return ``line`` or ``tree`` if the labels have such a closed form, otherwise ``exact``."""
     if points.shape[1] == 1:
         return "line"
     try:

@@ -119,7 +119,7 @@ def _solve(
 def _potential(
     p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
+    """Return h [n, N] at the maximum of D (-1e8 eps where q_j = 0), and the number of iterations [N]."""
     start = max(epsilon, LARGE * float(ground.max()))
     trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
     if trees is None:
@@ -142,7 +142,7 @@ def _potential(
 def _from_above(
     p: FloatArray, q: FloatArray, cost: FloatArray, start: float, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Solve :func:`_potential` from eps = ``start`` and g = 0 downwards."""
+    """Solve :func:`_potential`, starting from eps = ``start`` and g = 0 and decreasing eps."""
     logarithm = masses_logarithm(q)
     tangent = library(q).where(q > 0, logarithm, 0.0)
     rows = ascent.begin_ascent(p, q, start * logarithm, 0 * p[0] + start, tangent)

@@ -52,7 +52,8 @@ def limit_potential(
 def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mass [E, N] that must leave the lower part of each edge, and the moved mass in the smaller part.
 
-    ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed where less is moved: more digits are left there.
+    ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed over the part in which less mass moves, because this
+    sum is more accurate.
     """
     lib, above = library(excess), 1 - below
     inside, outside = (lib.einsum("tev,vt->et", part, abs(excess)) for part in (below, above))
@@ -63,7 +64,7 @@ def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def masses_logarithm(q: FloatArray) -> FloatArray:
-    """Return log q, and -1e8 where q is 0: no cost / eps makes up for it, and its product with 0 is finite."""
+    """Return log q, and -1e8 where q is 0. No cost / eps compensates this value, and its product with 0 is finite."""
     lib = library(q)
     return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e8)
 
@@ -74,12 +75,12 @@ ITERATIONS = 400
 
 
 def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
-    """Return f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
+    """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
 
     ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
-    unique however small exp(-C / eps) is. f is repeatedly replaced by the mean of f and its soft minimum; near the
-    fixed point that halves the error at least, since exp(-C / eps) is positive definite for such C (as geomloss does
-    for its debiasing; Feydy et al. 2019, section 3.1).
+    unique for any exp(-C / eps) > 0. As in geomloss' debiasing (Feydy et al. 2019, section 3.1), each step replaces f
+    by the mean of f and its soft minimum. Near the fixed point, each step at least halves the error, because exp(-C /
+    eps) is positive definite for such C.
     """
     masses = epsilon * masses_logarithm(q)
     f = library(q).where(q > 0, -0.5 * masses, 0.0)

@@ -35,7 +35,8 @@ SAME_LEVEL = 1e-9
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
     """Solve eps = 0 for p, q [N, n] on ``points`` that are leaves of a tree: (value [N], potential of p [N, n]).
 
-    Raises :class:`UserError` for points that are not.
+    Raises:
+        UserError: The points are not leaves of a tree.
     """
     weights, below = label_tree(points)
     p, q = unit_mass(p), unit_mass(q)
@@ -112,7 +113,10 @@ ON_A_LINE = 1e-9
 
 @dataclass(frozen=True)
 class TransportTrees:
-    """T trees with E edges and V = E + 1 nodes each, some of which are labels. An edge parts its tree in two."""
+    """T trees with E edges and V = E + 1 nodes each.
+
+    Some nodes are labels. Each edge divides its tree into two parts.
+    """
 
     #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
     potentials: np.ndarray
@@ -141,7 +145,7 @@ def _trees(cost: bytes, n: int) -> TransportTrees | None:
 
 
 def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
-    """Return labels one after another."""
+    """Return the tree of labels on a line."""
     n = len(distances)
     place = distances[distances[0].argmax()]
     if np.abs(np.abs(place[:, None] - place) - distances).max() > ON_A_LINE * distances.max():
@@ -152,7 +156,10 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
-    """Return labels at the leaves of a tree: a node for the lower end of each edge, and the root as the last."""
+    """Return the tree whose leaves are the labels.
+
+    It has a node for the lower end of each edge, and the root as the last node.
+    """
     try:
         lengths, groups = (tensor.numpy() for tensor in tree_edges(torch.tensor(distances)))
     except UserError:
@@ -169,7 +176,7 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
-    """Return labels anywhere: one tree for each vertex of the dual."""
+    """Return the trees of labels without special structure: one for each vertex of the dual."""
     n = len(distances)
     if n > MOST_ENUMERATED:
         return None
@@ -178,7 +185,7 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
-    """Return ``edges`` [T, E, 2]: lower and upper end of each."""
+    """Return the trees with ``edges`` [T, E, 2], the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
     # of each edge the function on the nodes that falls by 1 from its lower to its upper end and nowhere else; 0 at the

@@ -33,14 +33,14 @@ def config_folder() -> Path:
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """Return the choices of ``group``, ours and those in the user's ``config_dir``."""
+    """Return the choices of ``group``, those of the package and those in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Return each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``.
+    """Return each choice of ``group`` -> its file, sorted. A choice in a folder is ``FOLDER/NAME``.
 
-    If both ``conf/`` and ``config_dir`` have the same name, Hydra takes ours.
+    If both ``conf/`` and ``config_dir`` have the same name, Hydra uses the file in ``conf/``.
     """
     files: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
@@ -49,14 +49,14 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Pa
 
 
 def headline(path: Path) -> str:
-    """Return the second comment line of a YAML file (the first is the command that runs it)."""
+    """Return the second comment line of a YAML file, after the command that runs it."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
 def read_config(path: Path) -> Config:
-    """Return the settings in ``path`` as plain values. Treat them as read-only: files share sections.
+    """Return the settings in ``path`` as plain values, which must not be changed, because files share sections.
 
     Each top-level section is parsed once and cached, so that 1,000 configs of a grid cost little more than one.
 
@@ -95,7 +95,7 @@ def _section(text: str) -> Config:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Refuse aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
+    """Refuse aliases, which can multiply content, and deep nesting, which crashes the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -106,7 +106,7 @@ def _refuse_bombs(text: str) -> None:
 
 
 def unquoted(value: str) -> str:
-    """Return a command-line value as Hydra reads it: without outer quotes, and with inner quotes unescaped."""
+    """Return a command-line value as Hydra reads it: outer quotes removed, and inner quotes unescaped."""
     quote = value[:1]
     if len(value) < 2 or quote not in "'\"" or value[-1] != quote:
         return value

@@ -1,6 +1,6 @@
-"""Errors: :class:`UserError` for a mistake of a user, :class:`DivergedError` for diverged training; and messages.
+"""Errors: :class:`UserError` for a mistake of a user, :class:`DivergedError` for diverged training; and log messages.
 
-A user error is one line with the key or file, what is wrong with it, and how to fix it.
+A user error is one line with the key or file, the problem, and how to fix it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class UserError(Exception):
     """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback.
 
     Args:
-        problem: What is wrong; the whole message, if nothing else is given.
-        key: The setting, option or file, which the message begins with.
-        value: The value of the key that is an unknown name.
-        allowed: The names that the key takes, of which a near one is suggested.
+        problem: What is wrong; the whole message if no other argument is given.
+        key: The setting, option or file at the beginning of the message.
+        value: The value of the key, if it is an unknown name.
+        allowed: The allowed names. A near one is suggested.
         listed_by: The command that lists these names.
         hint: What to do, as a sentence.
     """
@@ -64,19 +64,19 @@ class Misfit(UserError):
 
 
 class DiskError(UserError):
-    """A disk is full or fails: not an error of the input; the same command resumes once the disk works."""
+    """A disk is full or fails. This is not an error of the input; the same command resumes once the disk works."""
 
     exit_code = 1
 
 
 class ReadOnlyError(UserError):
-    """A folder cannot be written to, though it may well be read."""
+    """A folder cannot be written to, although it may be readable."""
 
 
 class DivergedError(Exception):
     """Training diverged: a loss or weight is not finite.
 
-    The step is discarded, and a sweep continues. ``where``: round (from 1) and client, for the record.
+    The step is discarded, and a sweep continues. ``where``: round (counted from 1) and client, for the record.
     """
 
     def __init__(self, text: str, **where: Any) -> None:
@@ -123,7 +123,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _distance(a: str, b: str) -> int:
-    """Return edit distance: the least number of letters inserted, deleted, replaced or swapped with the next."""
+    """Return the edit distance: the smallest number of letters inserted, deleted, replaced or swapped with the next."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a):
@@ -136,9 +136,9 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), else how to list them.
+    """Return ``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), otherwise how to list them.
 
-    Ends every message on an unknown name. ``listed_by``: the command that lists the names.
+    This text ends every message on an unknown name. ``listed_by``: the command that lists the names.
     """
     names = sorted(map(str, known))
     others = [name for name in OTHER_NAMES.get(str(word), "").split() if name in names]
@@ -151,26 +151,26 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
 
 
 def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
-    """Return the error of an unknown name as the ``value`` of ``key``."""
+    """Return the error for ``value``, an unknown name, in the setting ``key``."""
     return UserError("unknown name", key, value, known, listed_by)
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the first line of an exception's text; the name of its class where the text is empty."""
+    """Return the first line of an exception's text, or the name of its class if the text is empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
 
 
 def require_extra(key: str, package: str) -> None:
-    """Raise :class:`UserError` if ``package`` is not installed, with the setting ``key`` and the command to install it.
+    """Raise :class:`UserError` if ``package`` is not installed.
 
-    An extra of the same name in pyproject.toml installs it.
+    The message names the setting ``key`` and the command that installs the extra with the same name (pyproject.toml).
     """
     if importlib.util.find_spec(package) is None:
         raise not_installed(key, package)
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error of the setting ``key``, which needs the extra."""
+    """Return the error for the setting ``key``, which needs ``extra``."""
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 

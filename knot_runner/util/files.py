@@ -43,7 +43,7 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 
 
 def _shortage(path: Path, needed: int) -> str:
-    """Return what the full disk of ``path`` lacks: inodes, space, or only what a quota allows."""
+    """Return what the full disk of ``path`` lacks: inodes, space, or space within a quota."""
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
@@ -55,7 +55,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Raise :func:`refused` where a call inside the block fails on a file below ``folder``."""
+    """Raise :func:`refused` if a call inside the block fails on a file below ``folder``."""
     try:
         yield
     except OSError as problem:
@@ -67,7 +67,10 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removal() -> Iterator[None]:
-    """Report a file that cannot be deleted, and leave it: for files that finished work no longer needs."""
+    """Report a file that cannot be deleted inside the block, and leave it.
+
+    For files that finished work no longer needs.
+    """
     try:
         yield
     except OSError as problem:
@@ -92,10 +95,13 @@ def require_writable(folder: Path, key: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace ``path`` by ``content`` wholly or not at all, also across a power loss (if ``durable``).
+    """Replace ``path`` by ``content`` completely or not at all, also across a power loss (if ``durable``).
 
-    Parts of the content are written one after another. Raises :class:`DiskError`, :class:`ReadOnlyError` or another
-    :class:`UserError`, naming the file.
+    Parts of the content are written one after another.
+
+    Raises:
+        UserError: The file cannot be written. It is :class:`DiskError` for a full disk, and :class:`ReadOnlyError`
+            for a read-only one.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -118,7 +124,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Return the hex digest (sha256) of the file that ``parts`` are written to."""
+    """Return the hex digest (sha256) of a file with the content ``parts``."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -126,7 +132,7 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as :func:`json_text` by :func:`write_atomic`."""
+    """Write ``value`` as JSON, atomically; see :func:`json_text` and :func:`write_atomic`."""
     write_atomic(path, json_text(value))
 
 
@@ -136,14 +142,20 @@ def json_text(value: Any) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Return ``path`` of a regular file. Raises OSError for others: to read a pipe or a device may never end."""
+    """Return ``path`` of a regular file.
+
+    Raises OSError for others, because reading a pipe or a device may never end.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path
 
 
 def writable(path: Path) -> Path:
-    """Return ``path`` of a regular file or of none. Raises OSError for others: to open a pipe may never end."""
+    """Return ``path`` if it is a regular file or does not exist.
+
+    Raises OSError for others; opening a pipe may never end.
+    """
     return regular(path) if path.exists() else path
 
 
@@ -193,7 +205,8 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
 def append_synced(path: Path, line: str) -> None:
     """Append ``line`` and a newline, and fsync.
 
-    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskError` on a full disk.
+    Raises:
+        UserError: The file cannot be written; :class:`DiskError` if the disk is full.
     """
     data = line.encode() + b"\n"
     try:

@@ -111,7 +111,7 @@ def family_of_algorithm(algorithm: str) -> Family:
 def other_owners(key: str, algorithm: Any) -> str:
     """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
 
-    It lists the algorithms that have the setting, and is "" if there are none.
+    The text lists the algorithms that have the setting; it is "" if there are none.
     """
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
     owners = [name for name, cls in classes if key in {field.name for field in fields(cls)}]
@@ -125,7 +125,7 @@ def load(name: str) -> Any:
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """Import and calls ``package.module:function``."""
+    """Import ``package.module:function`` and call it."""
     return load(name)(*arguments, **options)
 
 

@@ -1,4 +1,4 @@
-"""Settings of a simulated fleet: when clients can be drawn, how long they take, and how long the server waits."""
+"""Settings of a simulated fleet: availability and speed of the clients, and how long the server waits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FleetSettings:
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Raise :class:`UserError` where ``method`` does not support ``fleet``."""
+    """Raise :class:`UserError` if ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
             why = "the method has no clients that train in rounds"

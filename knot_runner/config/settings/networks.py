@@ -77,7 +77,7 @@ class CnnSettings:
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
-    """Check that the groups of a ``model`` divide its numbers of ``channels``; ``what`` describes them."""
+    """Check that the number of groups of a ``model`` divides ``channels``, which ``what`` describes."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
     require(fits, "groups", f"{model.groups} does not divide {what}. Use a divisor")
 
@@ -126,7 +126,7 @@ class WrnSettings:
 
     @property
     def blocks(self) -> list[int]:
-        """Per stage, as a ResNet's: two convolutions each, beside the first convolution, the head and two shortcuts."""
+        """Return the number of blocks per stage, as for a ResNet. Each block has two convolutions."""
         return [(self.depth - 4) // 6] * 3
 
 
@@ -178,14 +178,14 @@ class MobilenetSettings:
         require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels, but a layer has {narrowest}")
 
     def channels(self, count: int) -> int:
-        """Return ``count`` channels at this width: the nearest multiple of 8, at least 8, at most a tenth below."""
+        """Return ``count`` times the width, rounded to a multiple of 8: at least 8, and at most a tenth lower."""
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
         return rounded + 8 if rounded < 0.9 * exact else rounded
 
     @property
     def blocks(self) -> list[int]:
-        """Blocks of every stage."""
+        """Return the number of blocks of every stage."""
         return [count for _, _, count, _ in MOBILENET_STAGES]
 
 

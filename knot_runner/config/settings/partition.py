@@ -170,13 +170,13 @@ PERSONAL_VALID = 0.2
 def transfer_group(config: Config) -> Config | None:
     """Return the group ``transfer`` of a composed config, unchecked.
 
-    It is another data set as the transfer set, or None, also for ``transfer=none``, which is empty.
+    It describes another data set as the transfer set. It is None if the group is missing or empty (``transfer=none``).
     """
     return config.get("transfer") or None
 
 
 def party_shares(config: Config) -> Config:
-    """Return the shares of the partition of a composed distillation, with defaults for null ones; not checked."""
+    """Return the shares of the partition of a composed distillation, with defaults for null ones, unchecked."""
     partition = config["partition"]
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:

@@ -1,4 +1,4 @@
-"""Settings of private training (DP-FedAvg, McMahan et al. 2018), and which runs it does not cover."""
+"""Settings of private training (DP-FedAvg, McMahan et al. 2018), and a check for runs that privacy does not cover."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def build_run(config: Config) -> Settings:
 
 
 def _check_names(config: Config) -> None:
-    """Raise :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
+    """Raise :class:`UserError` for a key that is not a group, and for a group without a choice."""
     names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
@@ -176,7 +176,7 @@ def _check_names(config: Config) -> None:
 
 
 def _fill_in(settings: Settings) -> None:
-    """Give those settings of the method that are null the values that follow from other settings."""
+    """Replace null settings of the method by the values that other settings determine."""
     method = settings.method
     if isinstance(method, FederatedSettings):
         private = settings.privacy is not None
@@ -257,7 +257,7 @@ def _check_formats(config: Config, group: Config, known: tuple[str, ...], where:
 
 
 def _drop_other_sources(task: Any) -> None:
-    """Remove the places that ``task.source`` does not read its data from."""
+    """Remove the sources that ``task.source`` does not select."""
     parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
     for part in parts.values():
         for place in ("local", "hub", "embedded"):

@@ -1,4 +1,4 @@
-"""A run's record of its settings, and the run id: a digest of those that can change its numbers."""
+"""The record of a run's settings, and the run id: a digest of the settings that can change its numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_id(record: Config) -> str:
 
 
 def counted_settings(record: Config) -> Config:
-    """Return those settings of a run's ``record`` that can change its numbers."""
+    """Return the settings in a run's ``record`` that can change its numbers."""
     method = dict(record["method"])
     family = family_of_algorithm(method["algorithm"])
     if method["algorithm"] in family.settings:  # of a plug-in's settings nothing is known
@@ -59,13 +59,13 @@ def counted_settings(record: Config) -> Config:
 
 
 def kind_of(task: Config) -> str:
-    """Return the kind of a composed task, of :data:`TASK_KINDS`."""
+    """Return the kind of a composed task, one of :data:`TASK_KINDS`."""
     kind = str(task.get("kind", "texts"))
     return kind if kind in TASK_KINDS else "texts"
 
 
 def _read_settings(settings: Config) -> Config:
-    """Return the settings of a method, at any depth, without :data:`UNREAD_KEYS` ones."""
+    """Return the settings of a method without :data:`UNREAD_KEYS`, at any depth."""
     unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
     read = without(settings, *unread)
     return {key: _read_settings(value) if isinstance(value, dict) else value for key, value in read.items()}

@@ -1,7 +1,7 @@
 """Types of numeric settings, each with its range of sensible values.
 
-Memory is checked separately, where sizes are known (:mod:`knot_runner.util.shared_memory`). A setting of none of these
-types is bounded by ``strict.MAX_COUNT`` and ``MAX_NUMBER``.
+Memory is checked separately, when sizes are known (:mod:`knot_runner.util.shared_memory`). Other settings are bounded
+by ``strict.MAX_COUNT`` and ``MAX_NUMBER``.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.key
 
 
 def require_enough(max_examples: int | None, what: str) -> None:
-    """In a ``__post_init__``: ``max_examples`` keeps at least 10, ``what`` in words."""
+    """In a ``__post_init__``, check that ``max_examples`` is at least 10; ``what``: the kind of examples."""
     enough = max_examples is None or max_examples >= 10
     require(enough, "max_examples", f"{max_examples} {what} are too few. Use at least 10")
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
-    """In a ``__post_init__``: no ``momentum`` of another optimizer than SGD."""
+    """In a ``__post_init__``, check that only SGD has ``momentum``."""
     require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")

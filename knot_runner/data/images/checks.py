@@ -1,4 +1,4 @@
-"""Checks of shape and labels for image readers, and members of tar archives.
+"""Checks of shape and labels for image readers, and reading of tar archives.
 
 Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
 :class:`UserError` naming the file.
@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return the reader of train and test, for formats whose two parts have the same reader."""
+    """Return a reader of train and test images, for formats whose two parts are read in the same way."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes
@@ -84,7 +84,7 @@ def _kind(values: object) -> object:
 
 
 def sides(shape: tuple[int, ...] | list[int]) -> str:
-    """Return ``3x32x32``: channels, height and width."""
+    """Return a shape as text: ``3x32x32`` for channels, height and width."""
     return "x".join(map(str, shape))
 
 
@@ -98,7 +98,10 @@ _EXTENDED = (
 
 
 class _Info(tarfile.TarInfo):
-    """A member's header. Raises ValueError for an extended one that is too large, before that is read."""
+    """The header of an archive's member.
+
+    Raises ValueError for an extended header that is too large, before reading it.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -110,7 +113,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Capped:
-    """A stream of at most ``most`` bytes, against decompression bombs."""
+    """A stream of at most ``most`` bytes, as a protection against decompression bombs."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
@@ -156,7 +159,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:
-    """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
+    """Raise :class:`UserError` for a member that points outside its archive, or is not a plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
         raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)

@@ -32,7 +32,7 @@ CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """An official release: its folder, the batch files of train and test, label bytes per record."""
+    """An official release: its folder, the batch files of train and test, and the number of label bytes per record."""
 
     folder: str
     files: dict[str, list[str]]

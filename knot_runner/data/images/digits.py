@@ -30,7 +30,7 @@ def read_digits(shape: list[int]) -> Images:
 def _digits_table() -> np.ndarray:
     """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
 
-    From the file in the package: importing scikit-learn, and with it pandas, takes a second of every run.
+    They are read from the file in scikit-learn, because importing it, and pandas with it, takes a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None  # a dependency

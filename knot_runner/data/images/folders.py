@@ -95,7 +95,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _check_list(archive: Path) -> None:
-    """Refuse an archive whose end record claims a long list of members, before that list is read."""
+    """Refuse an archive whose end record announces a long list of members, before that list is read."""
     with archive.open("rb") as file:
         file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
         tail = file.read()
@@ -139,8 +139,8 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
 
-    The result is the largest centered part with the aspect ratio of ``shape``, scaled bilinearly. The file may have any
-    size below Pillow's limit for decompression bombs.
+    The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
+    Pillow's limit for decompression bombs.
     """
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
@@ -152,9 +152,9 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
-    """Return ``image`` as viewers show it on a white page, gray or RGB as ``shape`` says.
+    """Return ``image`` as viewers show it on a white page, gray or RGB by the channels in ``shape``.
 
-    It is turned as its EXIF orientation says, and transparent pixels show white. Every reader decodes with this.
+    It is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this function.
     """
     mode = MODES.get(shape[0])
     if mode is None:

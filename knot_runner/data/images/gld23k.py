@@ -1,7 +1,7 @@
 """gld23k, landmarks with their photographers (Google Landmarks v2, federated split of Hsu et al. 2020).
 
-As TFF and FedML lay it out: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns user_id,
-image_id, class), and beside that folder ``images/<image_id>.jpg``.
+The layout is that of TFF and FedML: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns
+user_id, image_id, class), and next to that folder ``images/<image_id>.jpg``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USER, IMAGE, LABEL = "user_id", "image_id", "class"
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of a csv file: the image's path, who took it ("" in the test file) and its class."""
+    """One line of a CSV file: the image's path, its photographer ("" in the test file), and its class."""
 
     image: Path
     user: str
@@ -50,7 +50,7 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
 
 def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
-    """Return the rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
+    """Return the rows of one CSV file. Add the images' paths to ``seen``, which holds those of the previous files."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
     wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
@@ -76,7 +76,7 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
 
 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:
-    """Return the images ``paths`` as uint8 [N, C, H, W]; each folder is read once and recorded as one entry."""
+    """Return the images ``paths`` as uint8 [N, C, H, W]. Each folder is read once, and recorded as one entry."""
     pixels = np.empty((len(paths), *shape), np.uint8)
     place = {path: row for row, path in enumerate(paths)}
     for images in dict.fromkeys(path.parent for path in paths):

@@ -26,8 +26,8 @@ from knot_runner.util.errors import UserError
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
     """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
 
-    The examples are drawn from (seed, client). Their number is rounded, at least one of two or more, and never all. A
-    client with one example holds out none.
+    The examples are drawn from (seed, client). Their number is rounded, and at least one, but never all. A client with
+    one example holds out none.
     """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
@@ -53,7 +53,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """Return ``count`` of the clients, ascending, by the draw ``name``."""
+    """Return ``count`` of the clients, ascending, drawn with the name ``name``."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -101,7 +101,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
-    """Return a copy of ``images`` with those at ``rows`` altered; ``classes`` are the classes in training."""
+    """Return a copy of ``images`` with altered images at ``rows``; ``classes``: the classes in training."""
     chosen = np.sort(np.concatenate(rows))
     if kind == "shift":
         pixels = images.pixels.copy()
@@ -169,9 +169,10 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """Return ``task`` with ``other`` as its transfer set, in the shape and type of its own images.
+    """Return ``task`` with ``other`` as its transfer set, in the shape and type of the images of ``task``.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The images cannot be converted, or are those of ``task``.
     """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
@@ -218,7 +219,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
-    """Return all training images of the source, the files that they are from, and notes."""
+    """Return all training images of the source, the files that hold them, and notes."""
     if settings.source == "embedded":
         note = (
             f"{settings.name}: rotated scikit-learn digits are used instead (transfer.source=embedded). "

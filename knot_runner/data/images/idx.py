@@ -1,6 +1,6 @@
-"""Files of plain numbers, or gzip of them: idx (MNIST, Fashion-MNIST) and USPS text.
+"""Files of plain numbers, possibly compressed by gzip: idx (MNIST, Fashion-MNIST) and USPS text.
 
-idx: a magic number, sizes, then one byte per value. USPS (zip.train, zip.test): on each line a label, then 256 gray
+idx: a magic number, sizes, then one byte per value. USPS (zip.train, zip.test): each line has a label and 256 gray
 levels in [-1, 1].
 """
 

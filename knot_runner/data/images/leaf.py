@@ -67,8 +67,8 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
 def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
     """Return the images of ``writers``, one writer after another.
 
-    ``home``: number of every writer's train file, in the order of the writers' own numbers; ``exact``: whether all
-    files' pixels are bytes.
+    ``home``: the number of each writer's train file, in the order of the writers' numbers; ``exact``: whether all
+    pixels of all files are bytes.
     """
     numbers = {name: number for number, name in enumerate(home)}
     flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
@@ -128,7 +128,7 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
-    """Return [n, side] uint8 where all values are k/255 (see :data:`ROUNDED`), else float32."""
+    """Return [n, side], uint8 if all values are k/255 (see :data:`ROUNDED`), otherwise float32."""
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):

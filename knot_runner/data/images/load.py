@@ -83,9 +83,12 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
+    """Return the images of ``settings.source``, with held-out test images and at most ``max_examples`` of them.
 
-    Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
+    ``data_root``: the folder of ``local`` sources. Equal settings and files give bitwise equal tasks.
+
+    Raises:
+        UserError: The message names the key or file.
     """
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
@@ -106,7 +109,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return the images of ``settings.source`` as its reader found them, and the files that they are from."""
+    """Return the images of ``settings.source`` from its reader, unchanged, and the files that hold them."""
     if settings.source == "local":
         folder = open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
@@ -126,7 +129,10 @@ def open_source(
 ) -> DataFolder:
     """Check ``task.local`` without reading files, and return the data folder.
 
-    ``formats`` are those that can be read. Raises :class:`UserError`.
+    ``formats`` lists the formats that can be read.
+
+    Raises:
+        UserError: A file is missing, or its format is unknown.
     """
     source = settings.local
     if source is None:
@@ -143,7 +149,7 @@ def open_source(
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
-    """Return (train, test, notes): test held out where the source has none, both limited."""
+    """Return (train, test, notes). Test images are held out if the source has none. The numbers of both are limited."""
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
@@ -159,13 +165,13 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all as uint8, or all as float32 where one is."""
+    """Return all images as uint8, or all as float32 if one of them is."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """Return ``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
+    """Return ``pixels``, uint8 or floating point, in 0..1 as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats

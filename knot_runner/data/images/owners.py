@@ -33,7 +33,10 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Return the images of each class at every client, int64 [clients, classes]. ``owner`` [N]: client or NOBODY."""
+    """Return the number of images of each class at every client, int64 [clients, classes].
+
+    ``owner`` [N]: the client of each image, or NOBODY.
+    """
     owned = owner != NOBODY
     cells = owner[owned] * classes + labels[owned]
     return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
@@ -42,7 +45,7 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the owner of every image, int64 [N].
 
-    Owners get ``counts`` [clients, classes] images each, at random. The rest has no owner.
+    Owners get ``counts`` [clients, classes] random images. Other images have no owner.
     """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -53,9 +56,9 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
+    """Return the owners of test images with ``labels`` [N]: each class is divided in the proportions of ``counts``.
 
-    A class that no client trains on is shared in proportion to the clients' training images.
+    A class that no client trains on is divided in proportion to the clients' training images.
     """
     sizes = np.bincount(labels, minlength=counts.shape[1])
     totals = counts.sum(0)
@@ -103,7 +106,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """Return the clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
+    """Return the clients with at least ``settings.least`` images, and of these ``settings.num_clients`` random ones."""
     sizes = np.array([len(rows) for rows in whole.train])
     least, wanted, total = settings.least, settings.num_clients, len(sizes)
     kept = np.flatnonzero(sizes >= least)
@@ -122,7 +125,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
 
 
 def client_names(clients: int) -> list[str]:
-    """Return the names ``client 0``, ``client 1`` and so on."""
+    """Return the names ``client 0``, ``client 1``, ..."""
     return [f"client {k}" for k in range(clients)]
 
 
@@ -135,12 +138,10 @@ TEST_SHARE = 1 / 6
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return the partition of Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    Each number is a setting.
-
-    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and n_u ~
-    lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
-    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized. Images
-    may be at several clients.
+    Each number in it is a setting. Client u has the classes (u + j) mod C of the C classes with training images, j =
+    0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the
+    number of training images. Of each class it has int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test
+    images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
     """
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
@@ -166,8 +167,8 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Return the rows of each client: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
 
-    Classes are shuffled, and a class with too few remaining images starts again. No client has an image twice, since
-    its labels differ.
+    Classes are shuffled. A class with too few remaining images starts again. No client has an image twice, because its
+    labels differ.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
     start, rows = dict.fromkeys(pools, 0), []

@@ -72,7 +72,7 @@ def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np
 
 
 def _untrained(task: ImageTask) -> list[str]:
-    """Return a line on classes with test images only."""
+    """Return a line on classes that have test images only."""
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
@@ -94,7 +94,10 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Partition as FLex&Chill's later public code: a floor first, then Dir(alpha) proportions of each class."""
+    """Partition as FLex&Chill's later public code.
+
+    Each client first gets a minimum number of images. The others are divided by Dir(alpha) shares of each class.
+    """
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
     size = sizes[smallest]
@@ -140,7 +143,10 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
 
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Partition as McMahan et al. (2017), with shards that differ by at most one image, so that none is left."""
+    """Partition as McMahan et al. (2017).
+
+    The sizes of shards differ by at most one image, so that no image is left over.
+    """
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
@@ -170,8 +176,8 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return a partition in which each group of classes has at least two clients (FedWaD's public code).
 
-    The groups of further clients are drawn uniformly, and a class is split equally over the clients of its group.
-    Clients are in the order of their groups.
+    The groups of further clients are drawn uniformly. A class is divided equally among the clients of its group.
+    Clients are ordered by group.
     """
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)

@@ -27,9 +27,9 @@ def viewed_images(images: Images, view: View) -> Images:
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """Return ``task`` of images like ``train``, which are in a view.
+    """Return ``task`` for images like ``train``, which show a view.
 
-    It has their shape and is normalized by mean and standard deviation of each of their channels.
+    The task has their shape, and the mean and standard deviation of each of their channels.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
@@ -38,7 +38,7 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """Return [N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels; one channel stays."""
+    """Return [N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels. Images with one channel are unchanged."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
@@ -58,6 +58,6 @@ def edges(pixels: np.ndarray) -> np.ndarray:
 
 
 def half_size(pixels: np.ndarray) -> np.ndarray:
-    """Return [N, C, H, W] -> [N, C, H/2, W/2], the mean of every 2x2 pixels."""
+    """Return [N, C, H, W] -> [N, C, H/2, W/2], the mean of each 2x2 block of pixels."""
     count, channels, height, width = pixels.shape
     return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

@@ -27,9 +27,10 @@ from knot_runner.util.errors import UserError
 
 
 class Client:
-    """Local samples, never sent. ``name`` keys this client's draws (t, noise) and must differ from any other's.
+    """Local samples, which are never sent.
 
-    With ``options.privacy`` the samples are clipped, and all messages are released with noise.
+    ``name`` keys this client's draws (t, noise) and must be unique. With ``options.privacy`` the samples are clipped,
+    and all messages are released with noise.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
@@ -58,7 +59,7 @@ class Client:
         return Message(measure, *sent)
 
     def distance(self, xi: Measure) -> Message:
-        """Return W_2 between the samples and ``xi``, with the masses of xi."""
+        """Return W_2 between the samples and ``xi``, together with the masses of xi."""
         return Message(distance=self._released(wasserstein(xi, self._samples), "last"))
 
     def _released(self, distance: float, *names: object) -> float:
@@ -70,7 +71,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """W(mu, nu) as computed by the server, and its values over K iterations."""
+    """The distance W(mu, nu) that the server computed, and its values over K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -128,9 +129,10 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return :func:`federated_distance` between two clients of one machine, each with its measure.
+    """Return :func:`federated_distance` between two clients on one machine, each with its measure.
 
-    Raises :class:`UserError` for measures of different numbers of features.
+    Raises:
+        UserError: The measures have different numbers of features.
     """
     dimensions = mu.points.shape[1], nu.points.shape[1]
     if dimensions[0] != dimensions[1]:

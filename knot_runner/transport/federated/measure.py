@@ -1,6 +1,6 @@
-"""Discrete measures, their distance, and measures between two on a Wasserstein geodesic (FedWaD, eq. 5 and 10).
+"""Discrete measures, distances, and interpolation on a Wasserstein geodesic (FedWaD, eq. 5 and 10).
 
-A measure has points with masses, whole numbers of one unit where possible (FedWaD 2.1).
+A measure has points with masses, which are integers in a common unit if possible (FedWaD 2.1).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _ROUNDING = 1e-14
 def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float]:
     """Return the optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
 
-    Between measures with counts the plan's entries are whole numbers.
+    Between measures with counts, the plan's entries are integers.
     """
     a, b, unit = common_masses(first, second)
     plan, value = optimal_plan(squared_distances(first.points, second.points), a, b)
@@ -110,7 +110,7 @@ def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float
 
 
 def wasserstein(first: Measure, second: Measure) -> float:
-    """Return W_2 between two measures: the root of the least mean squared Euclidean distance (eq. 2, p = 2)."""
+    """Return W_2 of two measures: the square root of the least mean squared Euclidean distance (eq. 2, p = 2)."""
     return transport(first, second)[2]
 
 

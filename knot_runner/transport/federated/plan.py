@@ -1,4 +1,4 @@
-"""Optimal transport plans by the network simplex, run to its end, and squared Euclidean costs."""
+"""Optimal transport plans by the network simplex, which runs until it converges, and squared Euclidean costs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
-    """Return ``points`` [n, d], those beyond ``radius`` from 0 brought back to it along their own direction."""
+    """Return ``points`` [n, d]. Points with a norm above ``radius`` are scaled to that norm."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 

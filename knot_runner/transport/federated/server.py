@@ -22,7 +22,7 @@ Draws = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One answer of a client to a measure xi. Fields that are not sent are None."""
+    """One reply of a client to a measure xi. Fields that are not sent are None."""
 
     #: interpolating measure between xi and the client's samples
     measure: Measure | None = None
@@ -33,23 +33,24 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the place on the geodesic of one interpolation: ``t``, or the draw ``names`` from U(0, 1)."""
+    """Return the position on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) keyed by ``names``."""
     return float(draws(*names).random()) if t == "random" else float(t)
 
 
 def next_measure(
     first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return xi^k between the clients' measures, from the second to the first as in the public code, and their W_2.
+    """Return xi^k between the clients' measures, and the W_2 between these.
 
-    That W_2 is also W(xi_mu, xi^k) + W(xi^k, xi_nu): xi^k lies on their geodesic, in approximate mode by Theorem 1,
-    since both measures have S points and the masses of xi^0.
+    xi^k is computed from the second measure to the first, as in the public code. The W_2 is also W(xi_mu, xi^k) +
+    W(xi^k, xi_nu), because xi^k lies on their geodesic. In approximate mode this follows from Theorem 1, since both
+    measures have S points and the masses of xi^0.
     """
     return interpolate(second.measure, first.measure, t, mode)
 
 
 def total(first: Message, second: Message) -> float:
-    """Return W(mu, xi) + W(xi, nu) of the xi sent to both clients: line 10, an upper bound of W(mu, nu)."""
+    """Return W(mu, xi) + W(xi, nu) for the xi sent to both clients (line 10), an upper bound of W(mu, nu)."""
     return first.distance + second.distance
 
 

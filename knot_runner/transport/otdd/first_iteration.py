@@ -33,9 +33,9 @@ def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
-    """Return t of every interpolation [K, 3] for sets i and j: at the first client, at the second, at the server.
+    """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client, and the server.
 
-    Row k is the same whatever K is.
+    Row k does not depend on K.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -43,20 +43,20 @@ def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray
 
 
 def centered(points: np.ndarray) -> np.ndarray:
-    """Return ``points`` [n, D] less their mean."""
+    """Return ``points`` [n, D] minus their mean."""
     return points - points.mean(0)
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with its vectors less their mean over the samples."""
+    """Return ``table`` with its vectors minus their mean over the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
     """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
 
-    ``start`` [S, d + L]: the first points; ``means`` [N, d]: of each set's features; ``tables``: each set's classes, of
-    features less those means. The origin is the mean of the sets' means.
+    The origin is the mean of the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
+    features of each set; ``tables``: each set's classes, with features relative to these means.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -100,9 +100,9 @@ class FirstIteration:
 
 
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
-    """Return rows [n, d + k]: features less ``center`` [d], then 1 at the class of the sample.
+    """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
 
-    Label parts thus pass through the same products. The difference is taken in float64, before the cast to ``dtype``.
+    Label parts are thus part of the same products. The difference is computed in float64, before the cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -113,7 +113,10 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray)
 
 
 def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Return the client's part of iteration 1, from its ``rows`` [n, d + k] and class statistics about its own mean."""
+    """Return the client's part of iteration 1.
+
+    ``rows`` [n, d + k] and the class statistics in ``table`` are relative to the client's mean.
+    """
     features = rows.shape[1] - len(table.labels)
     start = centered(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
@@ -140,7 +143,8 @@ class LabelProducts:
     def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
         """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
 
-        B = S + 2 k with k the most classes of a set. Entries are zero if a set has fewer.
+        B = S + 2 k, where k is the largest number of classes of a set. The other entries of a set with fewer classes
+        are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())

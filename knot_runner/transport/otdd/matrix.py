@@ -172,7 +172,10 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Return class statistics of a set (its place, its labels [n]), and its first iteration if federated."""
+    """Return the class statistics of one set and, for FedWaD, its first iteration.
+
+    ``task``: the number of the set, and its labels [n].
+    """
     place, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
@@ -215,11 +218,11 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndar
 
 
 def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
-    """Return the exact OTDD of points [n, d] and [m, d] with class tables: the least mean cost, squared.
+    """Return the exact OTDD of points [n, d] and [m, d] with class tables: the smallest mean cost, squared.
 
     The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
     d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
-    Frobenius distance of the representations of the covariances.
+    Frobenius distance between the representations of the covariances.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

@@ -93,13 +93,13 @@ def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> 
 
 
 def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
-    """Return the remaining mass of each source [S], in units of which a sink takes S / gcd(S, n)."""
+    """Return the remaining mass of each source [S], in units in which a sink receives S / gcd(S, n)."""
     common = math.gcd(sources, sinks)
     return sinks // common - np.bincount(settled, minlength=sources) * (sources // common)
 
 
 def _settle(scores: np.ndarray, nearest: np.ndarray, unsettled: np.ndarray, plan: np.ndarray) -> np.ndarray:
-    """Write the optimal plan: settled sinks belong to ``nearest`` [n] until a check finds a better source."""
+    """Write the optimal plan. A settled sink belongs to ``nearest`` [n] until a check finds a better source."""
     sources, sinks = scores.shape
     while True:
         columns = np.flatnonzero(unsettled)
@@ -132,7 +132,7 @@ def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarr
 
 
 def _wrong(scores: np.ndarray, heights: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-    """Return which sinks [n] have a better source than their own, beyond rounding."""
+    """Return for each sink [n] whether another source is better than its own, beyond rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)
     slack = ROUNDING_UNITS * np.finfo(scores.dtype).eps * np.abs(top).max()

@@ -23,9 +23,10 @@ RIDGE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class LabeledSamples:
-    """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
+    """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (integers).
 
-    Raises :class:`UserError` for values that are not finite.
+    Raises:
+        UserError: A value is not finite.
     """
 
     points: np.ndarray

@@ -29,7 +29,7 @@ SPARSE_FROM = 32
 class TileProblem:
     """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``heights`` [m, 2, S] are the last plans', overwritten by the next ones. Points are arrays [m, S, d + B].
+    ``heights`` [m, 2, S] are those of the last plans, which the next ones overwrite. Points are arrays [m, S, d + B].
     """
 
     tile: Tile
@@ -39,13 +39,16 @@ class TileProblem:
     heights: np.ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Return where a pair's points have the coefficients of the classes of ``client``, the ``side`` of the pair."""
+        """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
+
+        ``side``: whether the client is the first or the second of the pair.
+        """
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (pair, side) wherever ``client`` takes part."""
+        """Return (pair, side) of every pair that ``client`` is part of."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
@@ -75,7 +78,7 @@ def _first(problem: TileProblem) -> np.ndarray:
 
 
 def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
-    """Move ``points`` [S, d + B] the share t of the way to ``means`` [S, d + k], in place."""
+    """Move ``points`` [S, d + B] the fraction t of the way to ``means`` [S, d + k], in place."""
     points *= 1 - t
     points[:, : problem.features] += t * means[:, : problem.features]
     points[:, problem.columns(side, client)] += t * means[:, problem.features :]
@@ -117,7 +120,7 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
     """Return the server's part [m, S, d + B]: points near the second client move towards their partners near the first.
 
-    Equal masses on both sides make the optimal plan a permutation.
+    With equal masses on both sides, the optimal plan is a permutation.
     """
     features, times = problem.features, problem.tile.times[:, iteration, 2].astype(near.dtype)
     first, second = near

@@ -1,4 +1,4 @@
-"""Checks that the groups of a composed config fit together: task, method, model, training and partition."""
+"""Compatibility of the groups of a composed config: task, method, model, training and partition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def require_group(config: Config, group: str) -> None:
 def check_fit(config: Config, family: Family, task_kind: str) -> None:
     """Check that task, method, model, training and partition fit the ``family`` of the method.
 
-    Raises :class:`Misfit` naming the first that does not.
+    Raises:
+        Misfit: One does not fit.
     """
     task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
@@ -82,10 +83,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Return whether a composed ``training`` suits tasks that train nothing.
-
-    It has a block for them, and none of its values was typed.
-    """
+    """Return whether a composed ``training`` has a block for methods that train nothing, and no value was set."""
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
@@ -110,7 +108,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
     """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
 
-    A federated server has no data of its own, and all parties of a distillation take part.
+    A federated server has no data, and all parties take part in a distillation.
     """
     rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
@@ -125,8 +123,8 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
 
-    These are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user typed or a
-    preset sets. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+    They are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user or a preset
+    set. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 
     Raises:
         Misfit: The training has blocks, but none that applies.

@@ -172,7 +172,7 @@ def check_distill_method(settings: Settings) -> None:
 
 
 def _check_maps(settings: Settings) -> None:
-    """Raise :class:`Misfit` for a term that compares maps of activations where a model has none."""
+    """Raise :class:`Misfit` for a term that compares feature maps, if a model has none."""
     method = settings.method
     if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
         return

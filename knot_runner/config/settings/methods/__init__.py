@@ -1,4 +1,1 @@
-"""Settings of the methods that come with the package.
-
-Open ``federated.py`` first.
-"""
+"""Settings of the package's methods. Start with ``federated.py``."""

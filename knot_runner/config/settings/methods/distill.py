@@ -235,8 +235,8 @@ def teacher_names(count: int) -> list[str]:
 def counted_teachers(method: Config) -> Config:
     """Return the settings of a distillation that can change its numbers.
 
-    ``teacher`` is part of ``teachers``, and a finished run counts by its id and the checksum of its weights, in any
-    folder.
+    ``teacher`` is included in ``teachers``. A finished run is identified by its id and the checksum of its weights,
+    regardless of its folder.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -59,7 +59,7 @@ class FederatedTraining:
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
-        """Return whether the models are measured after ``round``."""
+        """Return whether the models are evaluated after ``round``."""
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class FederatedSettings:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of the parameters that travel."""
+        """Return the patterns of the parameters that clients share."""
         return ("*",)
 
 
@@ -185,7 +185,7 @@ class AveragingSettings(FederatedSettings):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of the parameters that travel."""
+        """Return the patterns of the parameters that clients share."""
         return tuple(self.shared or self.travels)
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ class TuningSettings(LocalSettings):
 
     @property
     def part(self) -> int:
-        """Epochs from one save to the next."""
+        """Return the number of epochs between checkpoints."""
         return self.length // self.checkpoints
 
 

@@ -78,7 +78,7 @@ class ServerDistillation:
         require_sgd_momentum(self.optimizer, self.momentum)
 
     def _require_of_terms(self) -> None:
-        """Check settings that exclude ``terms``."""
+        """Check that no setting is set that ``terms`` replaces."""
         for key in ("student_temperature", "teacher_temperature"):
             require(getattr(self, key) == 1, key, "requires loss, since each term has its own temperature. Use 1")
         require(self.ensemble == "logits", "ensemble", "each requires loss instead of terms. Use logits")
@@ -88,7 +88,7 @@ class ServerDistillation:
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
-        """Return whether the server does so in ``round``."""
+        """Return whether the server distills in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
 
 

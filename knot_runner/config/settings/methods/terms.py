@@ -196,7 +196,10 @@ LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "training.distill.batch_size") -> None:
     """Check that batches of ``batch`` examples are large enough for each of ``terms``.
 
-    ``key`` is the setting of the batch size and ``where`` that of the terms. Raises :class:`UserError`.
+    ``key`` names the setting of the batch size, and ``where`` the setting that holds the terms.
+
+    Raises:
+        UserError: A batch is too small.
     """
     for name in terms:
         least = LEAST_BATCH.get(name, 0)

@@ -136,7 +136,11 @@ def transfer_keys(line: str) -> str:
 
 
 def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
-    """Check that ``images``, a transfer set, are another data set than ``task``. Raises :class:`UserError`."""
+    """Check that ``images``, a transfer set, are not the images of ``task``.
+
+    Raises:
+        UserError: They are.
+    """
     sources = [images.local, task.local]
     theirs, ours = (set() if source is None else {*source.train, *source.test} for source in sources)
     same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id

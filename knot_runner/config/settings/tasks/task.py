@@ -16,7 +16,7 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Return the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
+    """Return the data sets and text files in ``missing`` (error, stop, skip, or names) that may be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []
@@ -243,7 +243,7 @@ class TaskSettings:
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Local data sets that are left out when none of their files is there, and files that are, one by one."""
+        """Return the local data sets that are left out if they have no file, and the files that may be missing."""
         known = self._removable()
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 
