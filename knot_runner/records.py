@@ -1,7 +1,7 @@
 """Records verified by checksum: a damaged one is recreated or reported, and never used.
 
-``result.json`` has its own checksum and those of all other files of its run that a report may read. Both are checked
-only in this module.
+``result.json`` has its own checksum and those of all other files of its run that a report may read. Only this module
+checks them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """Return the result of the run in ``folder``; None if it is missing, damaged, of another run or version."""
+    """Return the result of the run in ``folder``; None if it is missing, damaged, or from another run or version."""
     try:
         return require_result(folder)
     except UserError:
@@ -103,7 +103,11 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """Return :func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
+    """Return :func:`read_result` of a run that must be finished.
+
+    Raises:
+        UserError: There is no valid result.
+    """
     path = folder / RESULT_FILE
     if not path.exists():
         raise UserError("file not found. The run is not finished", path)
@@ -125,7 +129,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Return why the result in ``folder`` is not used; "" if it is, or if there is none."""
+    """Return why the result in ``folder`` cannot be used; "" if it can, or if there is none."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:
@@ -200,7 +204,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``, outside of the run's folder, which may be moved."""
+    """Return the path of a run's lock below ``out``. It lies outside of the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 

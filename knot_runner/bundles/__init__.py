@@ -1,1 +1,1 @@
-"""Bundles: packs finished runs into one archive for others to rerun, reads bundles, and compares reruns."""
+"""Bundles: finished runs in one archive, which others can rerun and compare."""

@@ -1,9 +1,9 @@
-"""Compares a recorded run with its rerun, by round logs and the numbers of their results.
+"""Comparison of a recorded run with its rerun, by round logs and the numbers of their results.
 
-The verdict is the strictest that holds. ``the same bits``: all numbers and the bytes of weights and predictions are
+The verdict is the strictest one that holds. ``the same bits``: all numbers and the bytes of weights and predictions are
 equal. ``within rounding``: integers and names are equal, other numbers agree to :data:`RELATIVE` of their size or
-:data:`ABSOLUTE`. ``within the interval``: accuracy on all test examples lies in the 95% Wilson interval of the recorded
-one. ``not the same``: none of these.
+:data:`ABSOLUTE`. ``within the interval``: the accuracy on all test examples lies in the 95% Wilson interval of the
+recorded one. ``not the same``: none of these.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
+    """Compare whole runs: the recorded result ``was`` and the new one ``now``, and their log rows."""
     values = _pairs(content_of(was), content_of(now), "")
     pairs = values + _pairs(list(rows), list(new_rows), "rounds")
     old, new = _digests(was), _digests(now)
@@ -75,12 +75,12 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare the first rounds of a rerun with the recorded ones.
 
-    The accuracy of the last round that both have evaluated is judged.
+    The verdict uses the accuracy of the last round that both have evaluated.
 
     Args:
         was: The recorded result.
         rows: Recorded rows of the log.
-        new_rows: Rows of a rerun that was cut after as many rounds.
+        new_rows: Rows of a rerun with fewer rounds.
     """
     count, judged = _test_examples(was).get("ALL", 0), []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
@@ -102,7 +102,7 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
-    """Compare an accuracy with that recorded, over ``count`` test examples."""
+    """Compare an accuracy with the recorded one, over ``count`` test examples."""
     low, high = wilson(was, count)
     line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, 95% interval [{low:.4f}, {high:.4f}]"
     return low <= now <= high, line
@@ -165,7 +165,7 @@ def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
 
 
 def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
-    """Yield the (path, old, new) members of two mappings or two lists; nothing for other values."""
+    """Yield the (path, old, new) members of two mappings or two lists; none for other values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             if key not in PASSING:

@@ -92,7 +92,8 @@ class Manifest:
 def read_manifest(content: bytes, where: str) -> Manifest:
     """Parse the table of contents in ``content``.
 
-    Raises :class:`UserError`, starting with ``where``, if it is invalid.
+    Raises:
+        UserError: It is invalid. The message begins with ``where``.
     """
     try:
         values = strict_json(content)
@@ -107,9 +108,10 @@ def read_manifest(content: bytes, where: str) -> Manifest:
 
 
 def strict_json(content: bytes) -> Any:
-    """Parse JSON as we write it.
+    """Parse JSON in the form that we write.
 
-    Raises ValueError for anything else: NaN, other encodings, too deep nesting, too long numbers.
+    Raises:
+        ValueError: It has NaN, another encoding, too deep nesting, or too long numbers.
     """
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
@@ -130,7 +132,10 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
     """Return a ``.tar.gz`` of ``members`` (name -> bytes) in their order.
 
-    It contains no times, no owners and no name of the archive. Raises ValueError for a name that is too long for ustar.
+    It contains no times, no owners and not the name of the archive.
+
+    Raises:
+        ValueError: A name is too long for ustar.
     """
     file = io.BytesIO()
     with (
@@ -174,7 +179,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[BinaryIO]:
-    """Open the archive at ``path``; inside the context, damage raises ValueError."""
+    """Open the archive at ``path``. Inside the block, damage raises ValueError."""
     try:
         with gzip.open(path, "rb") as file:
             yield file

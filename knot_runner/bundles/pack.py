@@ -1,4 +1,4 @@
-"""Packs finished runs into one archive. The same runs give the same bytes: sorted names, no times, no owners."""
+"""Packing of finished runs into one archive. The same runs give the same bytes: sorted names, no times, no owners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Return ``[folder]`` for a run's folder, else the sorted folders of all finished runs up to three levels below."""
+    """Return ``[folder]`` for a run's folder, otherwise the folders of finished runs below it.
+
+    The latter are sorted, and lie at most three levels below.
+    """
     if (folder / RESULT_FILE).is_file():
         return [folder]
     depths = ("*", "*/*", "*/*/*")
@@ -41,9 +44,10 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """Read the finished run in ``folder`` for packing; ``weights``: including its large files.
+    """Read the finished run in ``folder`` for packing; ``weights``: whether to include its large files.
 
-    Raises :class:`UserError` naming a file that is missing, damaged or too large.
+    Raises:
+        UserError: A file is missing, damaged or too large.
     """
     result = require_result(folder)
     run = PackedRun(f"{result.task}/{result.method}/{folder.name}", [], [])
@@ -78,7 +82,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def too_much(files: int, size: int) -> str:
-    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; else ""."""
+    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; otherwise ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"

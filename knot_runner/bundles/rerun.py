@@ -1,8 +1,9 @@
-"""Rerun a bundled run with its settings, except for paths, hardware and settings that are unsafe from strangers.
+"""Rerun of a bundled run with its settings, except for paths, hardware and settings that may be unsafe.
 
-The settings of a stranger may name code (``plugins``), any files, a download of any size, an account and any amount of
-work. So plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, and trackers are
-disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and memory.
+The settings in a bundle from a stranger may name code (``plugins``), any files, a download of any size, an account and
+any amount of work. Plug-ins and files outside ``paths.data_dir`` are therefore refused, the hub is used only if
+allowed, and trackers are disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and
+memory.
 """
 
 from __future__ import annotations

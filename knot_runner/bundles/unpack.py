@@ -49,7 +49,11 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[LogRow]:
-        """Return the rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
+        """Return the rows of the log; [] without one.
+
+        Raises:
+            UserError: The log is invalid.
+        """
         if not self.log.exists():
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
@@ -90,7 +94,7 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return a message that quotes a bundle in one line: no control characters, and a long one without its middle."""
+    """Return a message about a bundle in one line, without control characters; the middle of a long one is removed."""
     if len(text) > LONGEST_QUOTE:
         text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
     return plain(text)
@@ -99,8 +103,9 @@ def quoted(text: str) -> str:
 def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
     """Read the first member.
 
-    Raises ValueError if it is not the table of contents, :class:`UserError` if that lists anything a bundle cannot
-    have.
+    Raises:
+        ValueError: It is not the table of contents.
+        UserError: It lists something that a bundle cannot have.
     """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:

@@ -1,4 +1,4 @@
-"""Launches jobs: composes and checks all of them first, then runs one here, or several with the chosen launcher."""
+"""Launches jobs: all are composed and checked first, then one runs here, or several run with the selected launcher."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(options: argparse.Namespace) -> int:
-    """Compose and check every job, then run the missing ones preset by preset. Returns the exit code.
+    """Compose and check every job, then run the missing ones preset by preset. Return the exit code.
 
-    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed since; without it, runs of
-    other code are kept and runs of other data refused.
+    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without it, runs with
+    other code are kept, and runs with other data are refused.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]
@@ -62,7 +62,10 @@ def run_jobs(options: argparse.Namespace) -> int:
 
 
 def _print_composed(arguments: list[str], part: str) -> None:
-    """Print the settings of the first job as built, Hydra's own, or both: ``part`` is job, hydra or all."""
+    """Print the settings of the first job after they are built, Hydra's settings, or both.
+
+    ``part`` is job, hydra or all.
+    """
     (job, *_), (command, *_) = compose_all(arguments, first=True)
     if part != "job":
         print(plain_yaml({"hydra": without(plain_content(command.hydra), "help", "hydra_help")}), end="")
@@ -149,7 +152,7 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
 
 
 def _sweep(command: Command, stale_runs: str) -> int:
-    """Run all unfinished jobs with Hydra's launcher, then print their states and the causes of failures."""
+    """Run all unfinished jobs with the launcher, then print their states and the causes of failures."""
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
     to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
@@ -175,8 +178,10 @@ def _sweep(command: Command, stale_runs: str) -> int:
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
     """Run the launcher and return its outcomes.
 
-    If the launcher crashes, log a warning and return an empty list, since the records of the runs contain the rest.
-    Raises :class:`UserError` if a dependency of the launcher is missing.
+    If the launcher crashes, log a warning and return an empty list, because the records of the runs hold the outcomes.
+
+    Raises:
+        UserError: A dependency of the launcher is missing.
     """
     from knot_runner.sweeps.launchers import launch
 

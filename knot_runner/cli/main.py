@@ -1,6 +1,6 @@
 """The ``knot-runner`` command: runs and sweeps, or one of the verbs.
 
-Imports little before signals are handled, and torch only when a run begins.
+It imports little before signals are handled, and torch only when a run begins.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _exit_code(arguments: list[str]) -> int:
 
 
 def _say_interrupted() -> None:
-    """Write the message directly to the terminal, since the signal may have interrupted a print."""
+    """Write the message directly to the terminal, because the signal may have interrupted a print."""
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 

@@ -102,7 +102,11 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
 
 def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
-    """Return a run's notes and the lines on its examples. Raises :class:`UserError` where the run would."""
+    """Return a run's notes and the lines on its examples.
+
+    Raises:
+        UserError: The run would raise this error.
+    """
     from knot_runner.pipelines.context import RunContext
 
     load_plugins(job.settings.plugins)
@@ -119,7 +123,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
 
 
 def _prepared_key(job: ComposedJob) -> str:
-    """Return a job's group: a learning rate, a temperature or a number of rounds changes nothing before training."""
+    """Return the key of jobs that prepare the same. It omits learning rate, temperature and number of rounds."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
@@ -167,6 +171,6 @@ def _times_of(root: Path) -> dict[str, list[float]]:
 
 
 def _time_key(config: Config) -> str:
-    """Return the digest of method, task and training, whatever the seed and the learning rate."""
+    """Return the digest of method, task and training, without seed and learning rate."""
     training = without(config.get("training") or {}, "lr")
     return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -22,7 +22,7 @@ WORTH_SAYING = 1.0
 
 
 class _Rate(ProgressColumn):
-    """Units a second, or seconds a unit where a unit takes longer."""
+    """The rate of a progress bar: units per second, or seconds per unit if a unit takes longer."""
 
     def render(self, task: Task) -> Text:
         speed = task.speed or 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its ``folder`` and ``result``, as which ``result.json`` is read."""
+    """A finished run: its ``folder`` and its ``result``, read from ``result.json``."""
 
     folder: Path
     result: RunResult

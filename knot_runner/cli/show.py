@@ -56,7 +56,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
 
 
 def _verb(preset: Preset, verb: str) -> str:
-    """Return the command line that shows ``preset`` by ``verb``, instead of the one that runs it."""
+    """Return the command line that shows ``preset`` with ``verb``."""
     return preset.command.replace(f"experiment={preset.name}", f"{verb} {preset.name}", 1)
 
 
@@ -100,7 +100,7 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Raise :class:`UserError` if the ``jobs`` do not suffice for the table, figure or claims of the preset."""
+    """Raise :class:`UserError` if the ``jobs`` are not sufficient for the preset's table, figure or claims."""
     load_plugins(jobs[0].settings.plugins)  # which may bring kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
@@ -147,7 +147,7 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
-    """Return ``job`` as reports read it: an arm takes the place of the method's name and is the setting ``arm``."""
+    """Return ``job`` for reports: an arm replaces the method's name and becomes the setting ``arm``."""
     settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
         config, method = {**config, ARM: job.arm}, job.arm

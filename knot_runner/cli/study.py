@@ -118,10 +118,12 @@ DEFAULTS = {"hydra.sweeper.n_trials": "20", SAMPLER_SEED: "0", "hydra.sweeper.n_
 
 @dataclass(frozen=True)
 class Study:
-    """A study's request.
+    """A search for settings, as requested.
 
-    ``words``: flags and overrides of all trials; ``space``: overrides that define the search space; ``together``:
-    number of trials drawn at once.
+    Attributes:
+        words: Flags and overrides of all trials.
+        space: Overrides that define the search space.
+        together: The number of trials that are drawn at once.
     """
 
     words: list[str]

@@ -1,1 +1,1 @@
-"""From a command line and YAML to checked jobs: overrides, presets, the user's own YAML."""
+"""Composition of checked jobs from a command line and YAML files: overrides, presets, the user's YAML."""

@@ -1,4 +1,4 @@
-"""From the command line to jobs: overrides, presets with their grid, one checked set of settings per job."""
+"""Composition of jobs: overrides, presets with their grid, one checked set of settings per job."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ from knot_runner.util.errors import UserError
 class Command:
     """The jobs of one preset of a command line, or of a command line without presets.
 
-    ``arguments``: the typed arguments, with this preset only. ``hydra``: the composed config's ``hydra`` part, with the
-    launcher. ``sweep``: whether a grid was requested, even if of one job.
+    Attributes:
+        arguments: The typed arguments, with this preset only.
+        hydra: The composed config's ``hydra`` part, with the launcher.
+        sweep: Whether a grid was requested, even if it has one job.
     """
 
     preset: str | None
@@ -81,9 +83,9 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return ``arguments`` with the grid of their preset or own YAML (``sweep:``), and its arms.
+    """Return ``arguments`` with the grid of their preset or YAML file (``sweep:``), and its arms.
 
-    Keys that the arguments set themselves are not added.
+    Keys that the arguments already set are not added.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
@@ -112,7 +114,7 @@ def _composed(
 ) -> tuple[list[ComposedJob], JobGrid]:
     """Return (jobs, or the ``first`` of them; their grid).
 
-    Hydra composes once per choice of groups; swept values are inserted.
+    Hydra composes once for each choice of groups. Swept values are then inserted.
     """
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
@@ -138,14 +140,17 @@ def _composed(
 
 
 def _sets_a_value(override: Override) -> bool:
-    """Return whether an override sets an existing key. Others select a file, add, delete, or set Hydra's keys."""
+    """Return whether an override sets an existing key.
+
+    Other overrides select a file, add or delete a key, or configure Hydra.
+    """
     key = override.key_or_group
     plain = override.type == OverrideType.CHANGE and override.package is None
     return plain and "/" not in key and key not in (*GROUPS, ARM) and key.partition(".")[0] not in ("hydra", "sweep")
 
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
-    """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
+    """Check that the grid is not too large, and does not sweep Hydra's keys or ``sweep`` itself."""
     widest, widths = "", [0]
     for override, listed in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group

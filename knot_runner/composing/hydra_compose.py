@@ -95,7 +95,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
 
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:
-    """Return the content of ``config`` as plain values, with or without its interpolations resolved."""
+    """Return the content of ``config`` as plain values; ``resolve``: whether interpolations are resolved."""
     content: Any = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     return content or {}
 
@@ -126,7 +126,7 @@ UNSUPPORTED = (
 
 class _Help(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrap each line by itself, so that examples keep their lines."""
+        """Wrap each line separately, so that examples keep their lines."""
         return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
 
 
@@ -134,10 +134,10 @@ class Parser(argparse.ArgumentParser):
     """The options of one verb.
 
     Args:
-        usage: The verb and its words.
-        description: What it does, in sentences.
+        usage: The verb and its arguments.
+        description: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether it composes jobs and takes Hydra's options.
+        composes: Whether it composes jobs and accepts Hydra's options.
     """
 
     def __init__(self, usage: str, description: str, examples: Sequence[str] = (), composes: bool = True) -> None:
@@ -186,7 +186,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
+    """Return the options of a command line that composes jobs.
+
+    Raises:
+        UserError: An option is wrong, or a folder is missing.
+    """
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir
     if folder is not None and not (folder and Path(folder).is_dir()):

@@ -58,7 +58,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composing to reporting: its config (plain, with the values of its settings) and settings.
+    """One job, from composition to reporting: its config (plain, with the values of its settings) and settings.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
@@ -74,12 +74,12 @@ class ComposedJob:
 
     @property
     def method(self) -> Any:
-        """Settings of the method."""
+        """Return the settings of the method."""
         return self.settings.method
 
     @functools.cached_property
     def run_id(self) -> str:
-        """Id of the run, the digest of its settings."""
+        """Return the id of the run, the digest of its settings."""
         return run_id(self.config)
 
     @property
@@ -90,17 +90,17 @@ class ComposedJob:
 
     @property
     def own_config(self) -> Config:
-        """The part of the config that a run reads: all but a preset's grid and report settings."""
+        """Return the part of the config that a run reads: all but a preset's grid and report settings."""
         return without(self.config, "sweep", "report")
 
     @functools.cached_property
     def config_yaml(self) -> str:
-        """The content of the run's ``config.yaml``."""
+        """Return the content of the run's ``config.yaml``."""
         return plain_yaml(self.own_config)
 
     @property
     def title(self) -> str:
-        """The job's display name: task, method, seed, and the settings that distinguish it within its grid."""
+        """Return the job's display name: task, method, seed, and the settings that distinguish it within its grid."""
         settings, variant = self.settings, job_variant(self.config["method"])
         name = f"{settings.task.name} {settings.method.name}{variant} seed {settings.seed}"
         others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
@@ -113,13 +113,17 @@ def plain_yaml(config: Config) -> str:
 
 
 def job_of(config: Config) -> ComposedJob:
-    """Build the job of a composed, plain ``config``, which its record replaces. Raises :class:`UserError`."""
+    """Build the job of a composed, plain ``config``, which is replaced by its record.
+
+    Raises:
+        UserError: A setting is wrong.
+    """
     settings = build_run(config)
     return ComposedJob({**config, **settings_record(settings)}, settings)
 
 
 def job_variant(method: Config) -> str:
-    """Return words for settings that a title does not show otherwise: temperature, graph, measures."""
+    """Return text on settings that a title does not show otherwise: temperature, graph, measures."""
     text = ""
     if method.get("temperature") not in (None, 1):
         text += f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
@@ -137,8 +141,12 @@ def job_variant(method: Config) -> str:
 class JobGrid:
     """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
 
-    ``late``: keys that choose no group, set after Hydra has composed; ``label_keys``: keys shown in a job's label;
-    ``words``: all overrides as typed. ``size``: number of its jobs. ``hydra``: the ``hydra`` part of the last job.
+    Attributes:
+        late: Keys that select no group, which are set after Hydra has composed.
+        label_keys: Keys in a job's label.
+        words: All overrides as typed.
+        size: The number of its jobs.
+        hydra: The ``hydra`` part of the last job.
     """
 
     def __init__(
@@ -212,9 +220,9 @@ class JobGrid:
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
     """Return ``config`` with the values of ``overrides``, changed in place.
 
-    A key need not be there, as if Hydra were given ``++KEY=VALUE``: building the settings refuses an unknown one. The
-    name of a part of a method counts before the keys below it: ``method.loss.epsilon=0.1 method.loss=sinkhorn``. Raises
-    OmegaConf's own error for a key below a value.
+    A key need not exist, as with ``++KEY=VALUE`` in Hydra, because an unknown key is refused when the settings are
+    built. The name of a part of a method is applied before the keys below it: ``method.loss.epsilon=0.1
+    method.loss=sinkhorn``. Raises OmegaConf's error for a key below a value.
     """
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):
         key, value = override.key_or_group, override.value()
@@ -226,9 +234,9 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
 
 
 def _under_preset(config: Config, words: Sequence[str]) -> Config:
-    """Return a composed ``config`` whose tracker, if any, has the preset as its group.
+    """Return a composed ``config`` whose tracker, if any, uses the preset as its group.
 
-    The preset is in the overrides ``words``. Run ids do not depend on the tracker, so a run without one keeps its id.
+    The preset is one of the overrides ``words``. Run ids do not depend on the tracker.
     """
     tracker: Config = config.get("tracker") or {}
     preset = preset_in(words)

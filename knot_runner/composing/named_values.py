@@ -51,16 +51,17 @@ RUN_PREFIX = "run:"
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
     """Return a composed, plain ``config`` with the values of the YAML files that its method names or needs.
 
-    - ``partition=natural``, where a method needs clients of texts and no partition is chosen.
-    - For each setting of a loss, a loss term, a schedule, a synthesis or a personalization that is not set: the value
-      of its file in ``conf/base``. A word stands for the whole file: ``method.personalization=soup``.
+    - ``partition=natural`` if a method needs clients for texts and no partition is selected.
+    - For each unset setting of a loss, a loss term, a schedule, a synthesis or a personalization: the value in its file
+    in
+      ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
     - For each model name: the model's settings. A teacher may be a finished run (``run:`` and its id or folder,
       :func:`teacher_run`).
 
     Args:
         config: The composed settings.
         values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
-        base_values: The same for files in ``conf/base``; {} where there is none.
+        base_values: The same for files in ``conf/base``; {} if there is none.
     """
     task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
     if not isinstance(task, dict) or not isinstance(method, dict):
@@ -90,7 +91,7 @@ def _with_base_values(method: Config, base_values: Values) -> Config:
 
 
 def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
-    """Return ``settings`` with the values of files: of its parts, by their ``tags``, and of its loss terms."""
+    """Return ``settings`` with the values from files, for its parts (by their ``tags``) and its loss terms."""
     filled = dict(settings)
     for key, tag in tags.items():
         part = settings.get(key)
@@ -106,7 +107,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
 
 
 def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
-    """Return ``values`` with those that are not set from ``base/GROUP/NAME.yaml``, which is read only then."""
+    """Return ``values`` with missing ones from ``base/GROUP/NAME.yaml``, which is read only if needed."""
     cls = CLASSES[group].get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
         return values
@@ -189,7 +190,7 @@ CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
-    """Return (the override that replaces ``auto`` in ``config``, a line for the log); "" for no override or line.
+    """Return the override that replaces ``auto`` in ``config`` and a line for the log, each possibly "".
 
     ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
     """
@@ -233,9 +234,10 @@ def read_arms(mapping: Any) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """Return ``arm=NAME`` and its overrides, for each arm of ``names``.
+    """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
 
-    Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
+    Raises:
+        UserError: An arm is unknown, or sets a key that one of ``others`` sets, too.
     """
     keys = {_key(typed_line(override)) for override in others}
     overrides = []
@@ -254,7 +256,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
 
 
 def without_arm(overrides: Iterable[str]) -> list[str]:
-    """Return the ``overrides`` that Hydra composes: all but ``arm=NAME``."""
+    """Return the ``overrides`` without ``arm=NAME``, which Hydra does not know."""
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
 
 

@@ -1,4 +1,4 @@
-"""Overrides in Hydra's grammar, and the values each lists. Errors are one line that names the key."""
+"""Overrides in Hydra's grammar, and the values that they list. Errors are one line that names the key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def typed_line(override: Override) -> str:
-    """Return the ``override`` as it was typed, or would be."""
+    """Return the ``override`` in the form in which it is typed."""
     return override.input_line or ""
 
 
@@ -99,7 +99,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those whose key is changed again later. Mappings stay, since Hydra merges them."""
+    """Return ``overrides`` without those whose key a later one changes. Mappings stay, because Hydra merges them."""
     kept: list[Override] = []
     changed = set()
     for override in reversed(overrides):
@@ -163,7 +163,7 @@ _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or fals
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters."""
+    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters long."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -225,7 +225,7 @@ class OwnYaml(ConfigSource):
 
     @staticmethod
     def scheme() -> str:
-        """Return the URL scheme, as in ``own://FOLDER``."""
+        """Return the scheme of URLs such as ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -245,7 +245,7 @@ class OwnYaml(ConfigSource):
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
-        """Return True: the folder was checked before."""
+        """Return True, because the folder was checked before."""
         return True
 
     def is_group(self, config_path: str) -> bool:
@@ -285,14 +285,14 @@ def is_hydras(key: str) -> bool:
 
 
 def check_key(key: str) -> None:
-    """Raise :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
+    """Raise :class:`UserError` for an unsupported Hydra key (dotted, or a group)."""
     if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
         hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
         raise UserError("not supported", key, hint=hint)
 
 
 def is_ray(hydra: DictConfig) -> bool:
-    """Return whether the ``hydra`` part of a composed config chooses our launcher."""
+    """Return whether the ``hydra`` part of a composed config selects our Ray launcher."""
     return bool(hydra.launcher.get("_target_") == RAY)
 
 

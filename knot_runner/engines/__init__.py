@@ -1,1 +1,1 @@
-"""Optional engines: a folder here named NAME is loaded for ``hardware.engine=NAME`` and adds itself to ``ENGINES``."""
+"""Optional engines. The folder NAME is loaded for ``hardware.engine=NAME``, and adds itself to ``ENGINES``."""

@@ -1,7 +1,8 @@
-"""Whether a finished run is still reproducible with the current code, plug-ins, torch and data files.
+"""Checks of whether a finished run is reproducible with the current code, plug-ins, torch and data files.
 
-Settings that affect a run's numbers are in its run id. Code and files are not, since they change without any setting:
-the result records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
+The run id covers settings that affect a run's numbers. It does not cover code and files, which change without any
+setting. The result therefore records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons`
+compares.
 """
 
 from knot_runner.provenance.fingerprints import Now, Opened

@@ -1,7 +1,7 @@
-"""Fingerprints of the files a run read, to detect changed data: by file metadata first, by content if that differs.
+"""Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
 
-Size and modification time can be equal for different files (``cp -p``, ``rsync -a``), so a file counts as unchanged
-without being read only if its inode and ctime are equal, too: users cannot set these.
+Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file therefore counts as
+unchanged without being read only if its inode and ctime, which users cannot set, are equal, too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ TICK = 20_000_000
 
 @dataclass(frozen=True)
 class Opened:
-    """Fingerprint of a file when a run read it, or of all files of a folder that match ``pattern``.
+    """Fingerprint of a file when a run read it, or of all files in a folder that match ``pattern``.
 
-    ``path``: relative to the data folder, with forward slashes; absolute if outside it. ``size``: bytes. ``mtime_ns``:
-    modification time in ns since 1970; of a folder, that of its newest file. ``sha256``: hex digest of the bytes; of a
-    folder, of its files' names and digests; None: the file was missing (``task.missing=skip``). ``listing``: of a
-    folder, hex digest of its files' names and metadata, compared before any file is read. ``inode``, ``ctime_ns``: of a
-    file; 0 if they cannot show that it is unchanged.
+    Attributes:
+        path: Relative to the data folder, with forward slashes; absolute if outside of it.
+        size: Bytes.
+        mtime_ns: Modification time in ns since 1970; for a folder, that of its newest file.
+        sha256: Hex digest of the bytes; for a folder, of its files' names and digests. None: the file was missing
+            (``task.missing=skip``).
+        listing: For a folder, hex digest of its files' names and metadata, which is compared before any file is
+            read.
+        inode, ctime_ns: Those of a file; 0 if they cannot show that it is unchanged.
     """
 
     path: str
@@ -49,9 +53,10 @@ def absent(short: str) -> Opened:
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Return the fingerprint of the file ``path`` as it is now, recorded as ``short``; reads the whole file.
+    """Return the current fingerprint of the file ``path``, recorded as ``short``. The whole file is read.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The file cannot be read.
     """
     try:
         stat = path.stat()  # before reading: a change in between then shows in the time
@@ -105,7 +110,7 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 class Now:
     """Cache of the current state of files, for one command.
 
-    Each file is checked once, and read only if it may have changed, so that a thousand runs on the same files cost as
+    Each file is checked once, and read only if it may have changed. A thousand runs on the same files therefore cost as
     much as one. Later changes are not seen.
     """
 

@@ -1,4 +1,4 @@
-"""Stale runs, whose code or data have changed since: the reasons, setting a run aside for a rerun, and messages."""
+"""Stale runs, whose code or data have changed: reasons, moving a run away for a rerun, and messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _public(version: str) -> str:
 def plugin_version(plugin: str) -> str | None:
     """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
 
-    A dotted name is located without importing it, so none of the user's code runs.
+    A dotted name is located without importing it, so that none of the user's code runs.
     """
     try:
         if plugin.endswith(".py"):
@@ -151,9 +151,9 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
+    """Return those of :func:`reasons` for which a run is not finished: changed data, settings or files.
 
-    Missing weights are only reported: users who delete weights to save space must not have to retrain.
+    Missing weights are only reported. Users who delete weights to save space must not have to retrain.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
@@ -161,7 +161,7 @@ def blocking(changes: Sequence[str]) -> list[str]:
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """Return one line per file below ``data`` (``paths.data_dir``) that changed since a finished run.
+    """Return one line per file below ``data`` (``paths.data_dir``) that changed after a finished run.
 
     Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
     None, files cannot be compared and the list is empty.
@@ -209,7 +209,10 @@ def set_aside(folder: Path) -> Path:
     """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
 
     ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
-    this under the lock of the run. Raises :class:`UserError`.
+    this while holding the run's lock.
+
+    Raises:
+        UserError: The folder cannot be moved.
     """
     task, method, run = folder.parts[-3:]
     home = folder.parents[2] / ".stale" / task / method
@@ -224,7 +227,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return a few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    """Return a few warning lines for a command that keeps stale runs, from the reasons of each run."""
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)

@@ -30,10 +30,10 @@ class SimilarityFacts:
     """Cosine similarity of the clients' label histograms.
 
     Attributes:
-        least, mean: Over pairs of clients.
+        least, mean: Minimum and mean over pairs of clients.
         kept: Mean number of non-zero aggregation weights of a client.
         sums: Mean sum of these weights.
-        leaves: What a client sends.
+        leaves: The content that a client sends.
     """
 
     least: Amount
@@ -45,10 +45,10 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The deployed transfer matrix lambda, that of ``step``.
+    """The transfer matrix lambda of the deployed ``step``.
 
-    Means of its entries are those of ``methods.personalization.group_signs``. ``scale`` is the largest eigenvalue of
-    the products of updates, and ``leaves`` is what a client sends.
+    For the means of its entries, see ``methods.personalization.combine.matrix_facts``. ``scale``: the largest
+    eigenvalue of the products of updates; ``leaves``: the content that a client sends.
     """
 
     own: float
@@ -66,8 +66,8 @@ class TransferFacts:
 class PersonalPoint(PersonalMeasures):
     """One point on the personalization path of all clients.
 
-    It has epochs and optimizer steps after the rounds, and the interpolation weight ``alpha`` against the model after
-    the last round. ``phase`` says whether clients trained it or it was combined from several.
+    It is defined by the epochs and optimizer steps after the rounds, and the interpolation weight ``alpha`` against the
+    model after the last round. ``phase`` says whether clients trained it or it was combined from several models.
     """
 
     step: Count
@@ -82,7 +82,7 @@ class PersonalPoint(PersonalMeasures):
 class Barrier:
     """Loss barrier between a client's model after the last round and its fine-tuned one.
 
-    The barrier is above the linear interpolation of the two losses, on the client's own test examples and on those of
+    It is the height above the linear interpolation of the two losses, on the client's own test examples and on those of
     the other clients.
     """
 
@@ -95,9 +95,12 @@ class Barrier:
 class PersonalizationFacts:
     """Personalization after the rounds.
 
-    ``start``: the models after the last round; ``chosen``: index of the deployed point; ``id_at_matched_ood``: allowed
-    drop of OOD accuracy, in points -> best ID accuracy; ``gain_at_matched_ood``: its gain over ``start`` at 1 point;
-    ``area``: under the trade-off curve.
+    Attributes:
+        start: The models after the last round.
+        chosen: The index of the deployed point.
+        id_at_matched_ood: Allowed drop of OOD accuracy, in points -> best ID accuracy.
+        gain_at_matched_ood: The gain over ``start`` at a drop of 1 point.
+        area: The area under the trade-off curve.
     """
 
     kind: str
@@ -128,8 +131,11 @@ class BestRound:
 class ClusterFacts:
     """Clusters of the clients.
 
-    ``labels``: cluster of each client; ``sizes``: clients per cluster; ``ari``: adjusted Rand index against planted
-    groups; ``eigenvalues``.
+    Attributes:
+        labels: The cluster of each client.
+        sizes: The number of clients per cluster.
+        ari: The adjusted Rand index against the partition's groups.
+        eigenvalues: Those of the graph's Laplacian.
     """
 
     graph: str
@@ -181,9 +187,9 @@ class FleetFacts:
 
     Attributes:
         clock: Virtual seconds at the end.
-        arrived, partial: Numbers of updates that arrived, and of those with partial work.
-        staleness: Mean staleness of these, in server steps.
-        dropped, late: Numbers of clients that dropped out or were too late.
+        arrived, partial: Number of updates that arrived, and of those with partial work among them.
+        staleness: Mean staleness of the updates, in server steps.
+        dropped, late: Number of clients that dropped out, and of those that were too late.
         empty: Number of rounds without any update.
     """
 
@@ -200,10 +206,10 @@ class FleetFacts:
 class PrivacyFacts:
     """The guarantee (epsilon, delta) after ``rounds``; epsilon None is infinite.
 
-    ``accountant`` and the relation of ``neighbors`` say how it was computed. ``clipped`` is the share of clipped
-    updates, and ``median_norm`` the median norm before clipping. If clients send logits and no models, both are of the
-    logits, and ``clip_logits`` is their bound; it is also the bound of a distilling server, for which a round has two
-    ``messages``.
+    ``accountant`` and the relation of ``neighbors`` describe its computation. ``clipped`` is the share of clipped
+    updates, and ``median_norm`` the median norm before clipping. If clients send logits and no models, both refer to
+    the logits, and ``clip_logits`` is their bound. It is also the bound of a distilling server, for which a round has
+    two ``messages``.
     """
 
     epsilon: Amount | None
@@ -229,9 +235,12 @@ class PrivacyFacts:
 class FederatedResult(RunResult):
     """A federated run.
 
-    ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual seconds until then, for a
-    fleet; ``valid``: metrics on the examples that clients hold out; ``artifact``: of rounds shared between runs;
-    ``unseen``: number of additional clients that took part in no round.
+    Attributes:
+        rounds_to_target: The number of rounds until ``target`` is reached.
+        time_to_target: The virtual seconds until then, with a fleet.
+        valid: Metrics on the examples that clients hold out.
+        artifact: The artifact of rounds that runs share.
+        unseen: The number of additional clients that took part in no round.
     """
 
     datasets: TrainTest = field()

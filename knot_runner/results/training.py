@@ -21,7 +21,7 @@ from knot_runner.results.base import (
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were kept, and the rule that selected it."""
+    """The epoch whose weights were selected, and the rule of the selection."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -31,7 +31,7 @@ class KeptEpoch:
 class BoundFacts:
     """The student's loss on distinct training and held-out texts of the transfer set.
 
-    ``gap`` is their difference; a further field is the gap minus that of the initial model. The bound itself is in
+    ``gap`` is their difference. A further field is the gap minus that of the initial model. The bound is in
     ``bound.json``.
     """
 
@@ -92,7 +92,7 @@ class PhaseFacts:
 
 @dataclass
 class ReleasedFacts:
-    """Information that a teacher's owner released beside its weights, and its size."""
+    """Information that a teacher's owner released in addition to its weights, and its size."""
 
     kind: str
     floats: Count
@@ -101,7 +101,7 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images synthesized from the teacher: how, how many, the last loss, and the information released for it."""
+    """Images synthesized from the teacher: method, number, last loss, and the information released for it."""
 
     kind: str
     images: Count
@@ -111,7 +111,7 @@ class SynthesisFacts:
 
 @dataclass(kw_only=True)
 class DistillResult(StagesResult):
-    """A distillation by loss terms. ``baselines``: all other models trained for it, on the student's test set."""
+    """A distillation by loss terms; ``baselines``: all other models trained for it, on the student's test set."""
 
     terms: dict[str, TermFacts]
     phases: list[PhaseFacts] | None = None

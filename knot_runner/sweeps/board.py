@@ -1,7 +1,7 @@
-"""Output of a sweep: a live view on a terminal, else one line when a job starts or ends; and a summary.
+"""Output of a sweep: a live view on a terminal, or one line when a job starts or ends; and a summary.
 
-The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. Only the folders of the
-runs are read, so it works for any launcher and machine.
+The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. It reads only the
+folders of the runs, so that it works for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def sweep_summary(
 
 
 def _divergence(job: ComposedJob) -> str:
-    """Round and client of a divergence, from the run's last note."""
+    """Return round and client of a divergence, from the run's last note."""
     result = read_result(job.folder)
     return result.notes[-1] if result and result.notes else "diverged"
 
@@ -188,7 +188,7 @@ def _cause(job: ComposedJob) -> str:
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one line per distinct cause, from (cause, title) of each job, so that a common error is shown once."""
+    """Return one line per distinct cause, from (cause, title) of each job."""
     lines = []
     for text, (first, *others) in by_key(causes).items():
         more = f" and {len(others)} more" if others else ""

@@ -33,9 +33,9 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 
 
 def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
-    """Run a job; main function of its process.
+    """Run a job; this is the main function of its process.
 
-    It sends whether the job resumes from a commit, then its state, and exits with 143 on SIGTERM.
+    It sends whether the job resumes from a commit, and later the job's state. It exits with 143 on SIGTERM.
     """
     surroundings.adopt()
     begin_child()
@@ -116,7 +116,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 
 @contextlib.contextmanager
 def _log(folder: Path) -> Iterator[TextIO]:
-    """Open ``log.txt`` for appending; it gets all output of the process and the stack of a crash."""
+    """Open ``log.txt`` for appending. It receives all output of the process, and the stack of a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     with writable(folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         redirect_output(log)

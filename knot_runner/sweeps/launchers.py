@@ -43,7 +43,7 @@ MAX_LOST = 2
 class RayLauncher:
     """The Ray launcher.
 
-    ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per job.
+    ``address``: that of the cluster (:func:`connected`); ``num_cpus``, ``num_gpus``: reserved per job.
     """
 
     def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
@@ -115,7 +115,10 @@ SUBMITIT_LOCAL = "LocalLauncher"
 
 
 class PlannedConfigs:
-    """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
+    """A replacement for Hydra's config loader.
+
+    It returns the config's ``hydra`` part and the run id to the launcher.
+    """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
         """Implement Hydra's loader; ``overrides``: the run id only."""
@@ -125,11 +128,9 @@ class PlannedConfigs:
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """Run the plan's ``jobs``; return their outcomes.
+    """Run the plan's ``jobs`` and return their outcomes. Jobs locked by another process come last.
 
-    Jobs locked by another process come last.
-
-    Raises whatever the launcher raises.
+    Raises the exceptions of the launcher.
     """
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size

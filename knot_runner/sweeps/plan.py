@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def path(self) -> Path:
-        """Path of the plan."""
+        """Return the path of the plan."""
         return self.folder / "plan.json"
 
     @property
@@ -49,7 +49,8 @@ class Plan:
     def config(self, run_id: str) -> Config:
         """Return the composed config of a job as plain data.
 
-        Raises :class:`UserError` naming its file if that is missing.
+        Raises:
+            UserError: Its file is missing.
         """
         path = self.folder / "jobs" / f"{run_id}.json"
         config = _from_json(read_json(path))

@@ -1,7 +1,7 @@
 """State of a run, from its folder, and of a job before a command runs it, from folder and lock.
 
-A run is finished, failed with its cause, or running with its progress. ``progress.json`` is replaced about once a
-second during a run; ``failed.json`` stays until a later attempt succeeds. Both work on a shared file system, without a
+A run is finished, failed with a cause, or running with its progress. ``progress.json`` is replaced about once a second
+during a run, and ``failed.json`` exists until a later attempt succeeds. Both work on a shared file system, without a
 server.
 """
 
@@ -40,7 +40,10 @@ HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0
 
 @dataclass(frozen=True)
 class Failure:
-    """The last failure of a run. ``cause``: one line; ``attempts``: consecutive failures; ``at``: Unix time."""
+    """The last failure of a run.
+
+    ``cause``: one line; ``attempts``: number of consecutive failures; ``at``: Unix time.
+    """
 
     kind: Kind
     cause: str
@@ -50,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Progress of a run: ``done`` of ``total`` steps of ``stage``; its last ``text``; ``at``: Unix time."""
+    """Progress of a run: ``done`` of ``total`` steps of ``stage``, and its last ``text``; ``at``: Unix time."""
 
     stage: str
     done: int
@@ -67,7 +70,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
-    """Record a failed attempt and return it; only the first line of ``cause`` is kept."""
+    """Record a failed attempt and return it. Only the first line of ``cause`` is stored."""
     before = read_failure(folder)
     line = (cause.strip().splitlines() or [kind])[0]
     failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
@@ -103,9 +106,9 @@ def status(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Write ``progress.json`` of one run, removed at the end of the block.
+    """Write ``progress.json`` of one run during the block, and delete it at the end.
 
-    Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`; it writes at most once per
+    Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`, which writes at most once per
     ``HEARTBEAT_SECONDS``.
     """
     path, last = folder / PROGRESS, 0.0
@@ -150,7 +153,7 @@ class JobState:
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """Return the state of ``job`` from its folder and lock.
 
-    ``data``: the current data it would read, shared by a command's jobs.
+    ``data``: the current data files, which the jobs of a command share.
     """
     if result := read_result(job.folder):
         changes = data.changes(job.folder, result)
@@ -171,7 +174,10 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
 
 
 def _interrupted(job: ComposedJob) -> JobState:
-    """Return whether a job without a process has started, and the rounds (epochs, stages) of its last commit."""
+    """Return the state of an unfinished job without a process.
+
+    It has not started, or has committed a number of rounds (epochs, stages).
+    """
     commit = "commit.json"
     record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
     rounds = getattr(job.settings.training, "rounds", None)
@@ -183,9 +189,9 @@ def _interrupted(job: ComposedJob) -> JobState:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process of this machine holds the lock ``path``.
+    """Return whether a process on this machine holds the lock ``path``.
 
-    Does not try the lock, which could block a sweep.
+    The function does not try to lock, which could block a sweep.
     """
     try:
         number = str(path.stat().st_ino)

@@ -1,4 +1,4 @@
-"""One job of a sweep on the launcher's side: a function of a config that starts a process, waits, and never raises."""
+"""One job of a sweep, on the launcher's side: a function of a config that starts a process, waits, and never raises."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _told(pipe: Connection) -> list[Any]:
 
 
 def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
-    """Return an outcome as plain data, since launchers send it between processes."""
+    """Return an outcome as plain data, because launchers send it between processes."""
     return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
@@ -80,7 +80,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """Return kind and description of a process's end, from its exit code (negative: the signal)."""
+    """Return kind and description of a process's end, from its exit code (negative for a signal)."""
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"

@@ -80,7 +80,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
 
 
 def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[list[tuple[object, object]], set[Path]]:
-    """Return (label, pixels) of each image and the files in the record; or (columns, line) of each text."""
+    """Return (label, pixels) of each image, or (columns, line) of each text, and the recorded files."""
     if isinstance(source, str):
         return [(columns, number) for number, columns in TEXT_READERS.get(reader, reader)(root / source)], set()
     folder, examples = open_folder(root), []

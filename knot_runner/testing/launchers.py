@@ -50,7 +50,10 @@ def check_launcher(name: str, *overrides: str) -> None:
 
 
 def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
-    """Return folder -> result and rounds (both without times) and weights of every finished run below ``out``."""
+    """Return folder -> (result, rounds, weights) of every finished run below ``out``.
+
+    Times are removed from result and rounds.
+    """
     runs = {}
     for folder in (path.parent for path in out.glob("*/*/*/result.json")):
         result, *rows = untimed(FinishedRun(folder, require_result(folder)))

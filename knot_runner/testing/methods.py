@@ -36,10 +36,10 @@ Record = dict[str, Any]
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:
-    """Run all checks of this module for the algorithm that ``words`` choose.
+    """Run all checks of this module for the algorithm that ``words`` select.
 
     Raises:
-        AssertionError: One of them fails.
+        AssertionError: A check fails.
     """
     checks = [check_workers_agree, check_resumption, check_engines_agree, check_empty_rounds, check_one_client]
     for check in [*checks, check_clients_of_one_class, check_clipping]:
@@ -47,7 +47,7 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
-    """Check that one worker process and two give the same result, rows and models, bit for bit."""
+    """Check that one worker process and two give bitwise equal results, rows and models."""
     lean = "hardware.engine=lean"
     first, second = (_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
     _require_same(first, second, "two workers and one")
@@ -56,7 +56,7 @@ def check_workers_agree(words: Sequence[str], folder: Path) -> None:
 def check_resumption(words: Sequence[str], folder: Path) -> None:
     """Check that an interrupted run gives the same result, rows and models as an uninterrupted one, bit for bit.
 
-    The run is interrupted after each of its commits, one per round, and called again.
+    The run is interrupted after each of its commits, one per round, and started again.
     """
     alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
     while resumed is None:
@@ -71,7 +71,9 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
 
 
 def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) -> None:
-    """Check that, in float64, the engines lean and stacked give the losses and models of the plain loop, to ``atol``.
+    """Check that the engines lean and stacked give the losses and models of the plain loop in float64.
+
+    ``atol``: the largest difference allowed.
 
     An engine that refuses the model or the algorithm (``hardware.engine``) is left out.
     """
@@ -89,7 +91,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check rounds in which every client fails, on a fleet: they count, and change nothing that clients are sent."""
+    """Check that a round in which all clients of a fleet fail counts, and changes nothing that clients receive."""
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
     nobody = {row["round"]: row for row in rows if not row["participants"]}
@@ -108,7 +110,7 @@ def check_one_client(words: Sequence[str], folder: Path) -> None:
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
-    """Check twenty clients each of which has examples of a single class."""
+    """Check twenty clients, each with examples of a single class."""
     _record(
         words, folder, "partition=pairs", "partition.num_clients=20", f"partition.groups={[[n] for n in range(10)]}"
     )
@@ -154,7 +156,7 @@ def untimed(finished: FinishedRun) -> list[Record]:
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
-    """Return the small run with ``words`` and ``more``, each key once, below ``folder``."""
+    """Return the overrides of the small run with ``words`` and ``more``, without repeated keys, below ``folder``."""
     chosen = [*SMALL_RUN]
     for part in (words, more):
         keys = {word.split("=", 1)[0] for word in part}
@@ -165,7 +167,7 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
 
 
 def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:
-    """Run the small run; return its rows and, by round from 1, the tensors of the state after it."""
+    """Run the small run; return its rows, and the state's tensors by round, counted from 1."""
     states: dict[int, Record] = {}
 
     def keep(step: int, state: Record) -> None:

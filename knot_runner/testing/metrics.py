@@ -1,4 +1,4 @@
-"""The contract of the entries of :data:`knot_runner.metrics.METRICS`."""
+"""A check of the entries of :data:`knot_runner.metrics.METRICS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of the entries of :data:`knot_runner.engine.tracker.TRACKERS`."""
+"""A check of the entries of :data:`knot_runner.engine.tracker.TRACKERS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes: they die with their parent, and end cleanly on signals."""
+"""Processes that end with their parent, and end cleanly on signals."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ POLL_SECONDS = 0.5
 
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use: fewer than the machine has in a job of a cluster."""
+    """Return the number of CPU cores that this process may use. In a job of a cluster, the machine may have more."""
     allowed = getattr(os, "sched_getaffinity", None)  # Linux
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, this process, and each that it starts, cannot allocate more than so much (Linux)."""
+    """Inside the block, limit the memory of this process, and of each that it starts, to ``gigabytes`` (Linux)."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:
@@ -122,7 +122,7 @@ def descendants(process: int) -> set[int]:
 
 
 def send_signal(processes: set[int], number: int) -> None:
-    """Send a signal to each of ``processes`` that is still there."""
+    """Send a signal to each of ``processes`` that still exists."""
     for process in processes:
         with contextlib.suppress(OSError):
             os.kill(process, number)
@@ -130,9 +130,9 @@ def send_signal(processes: set[int], number: int) -> None:
 
 @contextlib.contextmanager
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, ``action`` is called if a signal ends this process (see :func:`ended_by_signals`).
+    """Inside the block, call ``action`` if a signal ends this process (see :func:`ended_by_signals`).
 
-    For cleaning up an unfinished tracker or child processes.
+    This cleans up an unfinished tracker or child processes.
     """
     _signal_actions.append(action)
     try:
@@ -143,7 +143,10 @@ def on_signal(action: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder in ``parent`` or the system's temporary one; the end of the block or a signal deletes it."""
+    """Yield a new folder in ``parent`` or the system's temporary folder.
+
+    The end of the block or a signal deletes it.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="knot-runner-", dir=parent, ignore_cleanup_errors=True) as folder,
         on_signal(functools.partial(shutil.rmtree, folder, ignore_errors=True)),
@@ -156,11 +159,10 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, let SIGINT, SIGTERM and SIGHUP end this process with 128 plus their number.
 
     The actions of :func:`on_signal` run first. Ignored signals stay ignored. Afterwards the previous handlers are
-    ``restored``. In a thread that is not the main one nothing changes.
+    ``restored``. In threads other than the main one, nothing changes.
 
-    Nothing is raised: an exception at an arbitrary instruction could be caught by any library, or leave it in an
-    inconsistent state. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
-    the process.
+    No exception is raised, because any library could catch it, or be left in an inconsistent state by it. The main
+    thread stops meanwhile. Commits are complete at any time, and locks and workers end with the process.
     """
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
         yield
@@ -189,7 +191,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Ask ``process`` to end, and kill it otherwise."""
+    """Ask ``process`` to end, and kill it if it does not."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:
@@ -293,7 +295,7 @@ class Surroundings:
         return _sent, (self._environment, streams)
 
     def adopt(self) -> None:
-        """Apply them, in the started process."""
+        """Apply the environment and the streams in the started process."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():

@@ -18,12 +18,13 @@ from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, ki
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
-    """Return the module ``ray``, connected until this process ends to the cluster at ``address``.
+    """Return the module ``ray``, connected to the cluster at ``address`` until this process ends.
 
-    None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
-    one for this process, with a worker per core. A new cluster ends when this process ends for any reason.
+    None means Ray's default: the cluster in the variable ``RAY_ADDRESS``; otherwise one that runs on this machine;
+    otherwise a new one for this process, with a worker per core. A new cluster ends with this process in any case.
 
-    Raises :class:`UserError` naming the setting ``key``.
+    Raises:
+        UserError: There is no such cluster. The message names the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")
@@ -44,9 +45,9 @@ def connected(key: str, address: str | None = None) -> ModuleType:
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind.
+    """Wait for the end of process ``parent``, and kill the processes of Ray that remain.
 
-    After ``kill -9`` the agents would look for their cluster for a minute.
+    After ``kill -9``, Ray's agents would search for their cluster for a minute.
     """
     started: set[int] = set()
     while is_running(parent):

@@ -17,10 +17,10 @@ ALIGNED = 64
 
 
 class Memory:
-    """``size`` bytes shared with every process that is started with this object among its arguments.
+    """``size`` bytes, shared with every process that is started with this object among its arguments.
 
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
-    writes stay in the writing process, as for a mapped file (:func:`map_file`).
+    The memory is anonymous: it has no name to clean up and no limit of /dev/shm, and it is freed with its last process.
+    ``map`` holds the bytes. ``private``: writes stay in the writing process, as for a mapped file (:func:`map_file`).
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -67,7 +67,7 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """Return ``size`` bytes rounded up to whole units of alignment."""
+    """Return ``size`` bytes, rounded up to a multiple of the alignment."""
     return -(-size // ALIGNED) * ALIGNED
 
 
@@ -88,7 +88,7 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(size: float) -> str:
-    """Return ``3.1 GB``: bytes in words."""
+    """Return a number of bytes as text, such as ``3.1 GB``."""
     unit = 0
     while size >= 1000 and unit < len(UNITS) - 1:
         size, unit = size / 1000, unit + 1

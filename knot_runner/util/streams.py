@@ -28,19 +28,19 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write ``text``, with a question mark for a character that the stream's encoding lacks."""
+        """Write ``text``. Characters that the stream's encoding lacks become question marks."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = text.encode(encoding, "replace").decode(encoding)
         self._attempt(lambda: self._stream.write(shown))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write lines as to a file."""
+        """Write the lines."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush as a file."""
+        """Flush the stream."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, call: Any) -> None:
@@ -53,7 +53,7 @@ class Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Discard buffered output, of which Python would complain at exit."""
+        """Discard buffered output, about which Python would complain at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
 

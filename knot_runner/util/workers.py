@@ -1,4 +1,4 @@
-"""Worker processes: forked from a preloaded server, they answer requests one by one and die with their parent."""
+"""Worker processes: forked from a preloaded server, they answer requests one by one and end with their parent."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ class WorkerDied(UserError):
 
 
 class WorkerProcess:
-    """A process that answers requests in order, from its start to :meth:`reap` or its death.
+    """A process that answers requests in order, until :meth:`reap` or its death.
 
     ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the handler of its
-    requests. Raises OSError when the system has no room for the process.
+    requests.
+
+    Raises:
+        OSError: The system cannot start the process.
     """
 
     def __init__(self, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
@@ -67,7 +70,10 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """Return the next reply (error or None, result), or :class:`HandlerMessage` before it. Raises WorkerDied."""
+        """Return the next reply (error or None, result), or a :class:`HandlerMessage` that precedes it.
+
+        Raises WorkerDied.
+        """
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -92,7 +98,8 @@ def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., 
 def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
     """Reply to requests in a worker process until the pipe closes or the parent dies.
 
-    If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
+    If ``prepare`` fails, its error is the reply to every request. Requests are then not unpickled, because this may
+    need plug-ins.
     """
     begin_child()
     error, handler = _result(prepare, lambda content: pipe.send(HandlerMessage(content)), *arguments)
@@ -134,7 +141,7 @@ class SharedArrays:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:
-        """Return the views of the arrays, in the order given."""
+        """Return views of the arrays, in the original order."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
 
 
@@ -142,7 +149,10 @@ class TaskPool:
     """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
 
     All start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which ends the processes
-    in any case. Raises OSError if the system has no room for them.
+    in any case.
+
+    Raises:
+        OSError: The system cannot start them.
     """
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:

@@ -92,7 +92,7 @@ def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
 
 
 def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """Return a table with one row per task, source and method; jobs needing attention have rows of their own."""
+    """Return a table with one row per task, source and method. Jobs that need attention have separate rows."""
     rows, notable = [], []
     for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
         counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
@@ -116,7 +116,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """Return a line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do``, with the number of started ones among the last."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":

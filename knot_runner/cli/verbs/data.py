@@ -24,9 +24,9 @@ SAID = {"absent": "absent", "unknown": "found", "other": "another file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
-    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files.
+    """Print all data sets, or some in detail. With ``--fetch``, download missing files.
 
-    Returns the exit code: 1 if a download failed.
+    The exit code is 1 if a download failed.
     """
     names, keys = names_and_keys(options.words, (_KEY,))
     folder = keys.get(_KEY) or os.environ.get("KNOT_DATA")
@@ -124,7 +124,7 @@ def _file_line(file: DataFile, root: Path | None) -> str:
 
 
 def _fetched(chosen: list[DataSet], root: Path | None) -> int:
-    """Download missing files one by one; a failure does not stop the others. Returns the exit code."""
+    """Download missing files one by one. A failure does not stop the others. Return the exit code."""
     from knot_runner.cli.progress import Live
 
     if root is None:

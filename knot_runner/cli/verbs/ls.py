@@ -70,7 +70,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Return the files of ``config_dir`` that are shadowed by ours of the same name."""
+    """Return the files of ``config_dir`` that are ignored because the package has files with the same names."""
     if not config_dir:
         return []
     paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
@@ -96,7 +96,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Return the description of a YAML file, for a preset with its number of jobs."""
+    """Return the description in a YAML file, for a preset with its number of jobs."""
     try:
         text = headline(path)
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}

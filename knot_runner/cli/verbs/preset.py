@@ -1,8 +1,7 @@
-"""Verbs that take a preset: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
+"""Verbs for presets: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-``claims`` judges the claims of the paper, and ``table`` shows our numbers and the published ones. Both read records.
-
-The preset argument, also used by ``plot``, ``report`` and ``reproduce``, has a name, jobs and a command.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published ones. Both read
+records. This module also composes the preset for ``plot``, ``report`` and ``reproduce``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SEEDS_KEY = "report.seeds"
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset with its jobs. ``command``: the command line that runs them."""
+    """A preset with its jobs; ``command``: the command line that runs them."""
 
     name: str
     jobs: list[ComposedJob]

@@ -44,14 +44,17 @@ class ListedPreset:
 
 @dataclass(frozen=True)
 class PresetList:
-    """The content of the file."""
+    """The content of ``reproduce.yaml``."""
 
     presets: list[ListedPreset]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A composed preset to reproduce. ``words``: flags and overrides of its command; ``named``: the user named it."""
+    """A composed preset to reproduce.
+
+    ``words``: flags and overrides of its command; ``named``: whether the user named it.
+    """
 
     listed: ListedPreset
     preset: Preset
@@ -65,7 +68,7 @@ class Candidate:
 
     @functools.cached_property
     def claims(self) -> int:
-        """Number of claims about its runs."""
+        """Return the number of claims about its runs."""
         return len(self.verdicts())
 
     def left(self) -> int:
@@ -118,7 +121,7 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """Return the composed candidates, most claims per minute first, and a line for each that cannot be composed."""
+    """Return the composed candidates, ordered by claims per minute, and a line for each that cannot be composed."""
     listed = {entry.preset: entry for entry in listed_presets(config_dir)}
     composed, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
@@ -182,7 +185,8 @@ def _execute(candidate: Candidate, end: float) -> str:
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
     """Run ``command`` with its output in the file ``printed`` and return the exit code.
 
-    The result is None if SIGTERM ended the command after ``seconds``. A signal that ends this process also ends it.
+    The result is None if the command was ended by SIGTERM after ``seconds``. A signal that ends this process also ends
+    the command.
     """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -51,7 +51,11 @@ class WinogradClient(AutogradClient):
 
 
 class Native(Lean):
-    """:class:`Lean`, at other rounding. Raises :class:`UserError` where nothing can be compiled."""
+    """The engine :class:`Lean` with compiled passes, which round differently.
+
+    Raises:
+        UserError: They cannot be compiled.
+    """
 
     name = "native"
 
@@ -63,7 +67,11 @@ class Native(Lean):
 
 
 def make_native(inputs: EngineInputs) -> Native:
-    """Return ``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
+    """Return ``hardware.engine=native``.
+
+    Raises:
+        UserError: The passes cannot be compiled, or the device is a GPU.
+    """
     require_cpu(inputs, "native")
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"

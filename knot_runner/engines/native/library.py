@@ -1,7 +1,7 @@
-"""Compiles this folder's C++ once for the machine, keeps it, and calls it.
+"""Compiles this folder's C++ code once for the machine, stores the library, and calls it.
 
-The library depends on the CPU (``-march=native``). Its name in the user's cache folder holds the sources, the compiler
-and the CPU, so that different machines can share a home folder.
+The library depends on the CPU (``-march=native``). Its name in the user's cache folder contains a digest of the
+sources, the compiler and the CPU, so that different machines can share a home folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def find_compiler() -> str:
-    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
+    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++ that exists.
+
+    Raises:
+        UserError: There is none.
+    """
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
         compiler = shutil.which(name)
@@ -78,7 +82,11 @@ def _instructions() -> str:
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Compile to ``path``, which is there whole or not at all. Raises :class:`UserError`."""
+    """Compile to ``path``, which exists only when it is complete.
+
+    Raises:
+        UserError: The compiler fails.
+    """
     sources = [str(source) for source in sorted(_HERE.glob("*.cpp"))]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Layer(ctypes.Structure):
-    """Layer of ``perceptron.cpp``."""
+    """The structure Layer in ``perceptron.cpp``."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "weight_velocity", "bias_velocity")),
@@ -28,7 +28,7 @@ class _Layer(ctypes.Structure):
 
 
 def _client_structure(real: type) -> type[ctypes.Structure]:
-    """Return Client of ``perceptron.cpp``, with REAL = ``real``."""
+    """Return the structure Client in ``perceptron.cpp``, with REAL = ``real``."""
 
     class Client(ctypes.Structure):
         _fields_ = [
@@ -81,9 +81,10 @@ class Perceptron:
         return total / max(steps, 1), steps
 
     def _gram_pays(self) -> bool:
-        """Return whether the first layer is multiplied by the images' inner products (:class:`Gram`).
+        """Return whether the first layer uses the images' inner products (:class:`Gram`).
 
-        Momentum and the proximal term leave W - W0 in the span of the images; weight decay and control variates do not.
+        With momentum and the proximal term, W - W0 stays in the span of the images; with weight decay and control
+        variates it does not.
         """
         recipe, (outputs, pixels) = self._request.recipe, self._layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
@@ -127,7 +128,7 @@ class Perceptron:
 
 
 def _with_slack(images: Tensor) -> Tensor:
-    """Return the images [n, pixels], with values behind the last that may be read."""
+    """Return the images [n, pixels] in memory with readable values after the last one."""
     values = images.new_zeros(images.numel() + OVERREAD)
     values[: images.numel()] = images.flatten()
     return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)

@@ -22,7 +22,7 @@ from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Shape(ctypes.Structure):
-    """Shape of ``pooled_convolution.cpp``."""
+    """The structure Shape in ``pooled_convolution.cpp``."""
 
     _fields_ = [
         (name, ctypes.c_int32)
@@ -120,7 +120,7 @@ class PooledConvs:
             bias.add_(bias_slopes, alpha=alpha)
 
     def finish(self) -> None:
-        """Do nothing: the weights are up to date after every step."""
+        """Do nothing, because the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
         """Return the memory of layer ``number`` for batches of the size of ``outputs`` [B, H, W, C]."""
@@ -133,7 +133,7 @@ class PooledConvs:
         return self._buffers[number, batch]
 
     def _packed(self, weight: Tensor, into: Tensor | None = None) -> Tensor:
-        """Return ``weight`` [C, I, K, K] as [C, K, R], R = K I in whole vectors."""
+        """Return ``weight`` [C, I, K, K] as [C, K, R], where R is K I rounded up to whole vectors."""
         channels, depth, kernel, _ = weight.shape
         if into is None:
             lanes = self._library.lanes()
@@ -143,13 +143,13 @@ class PooledConvs:
 
 
 def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
-    """Return the view [C, I, K, K] of a packed array, shaped as ``weight``."""
+    """Return the view [C, I, K, K] of a packed array, with the shape of ``weight``."""
     depth, kernel = weight.shape[1:3]
     return packed[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
 
 
 def _zeros(*shape: int, like: Tensor) -> Tensor:
-    """Return zeros [B, H, W, C], with values behind the last that may be read."""
+    """Return zeros [B, H, W, C] in memory with readable values after the last one."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
     return like.new_zeros(count + OVERREAD)[:count].view(shape)
 
@@ -158,10 +158,10 @@ def _zeros(*shape: int, like: Tensor) -> Tensor:
 
 
 class WinogradConv2d(nn.Conv2d):
-    """A convolution 3x3 of stride 1 and padding 1 whose channels are whole vectors of the machine."""
+    """A 3x3 convolution with stride 1 and padding 1, whose numbers of channels are multiples of the vector width."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolution [B, K, H, W] of [B, C, H, W]."""
+        """Return the convolution [B, K, H, W] of x [B, C, H, W]."""
         y = _Convolution.apply(x, self.weight)
         return y if self.bias is None else y + self.bias[:, None, None]
 
@@ -183,13 +183,13 @@ def _fits(conv: nn.Conv2d, lanes: int) -> bool:
 
 
 class _Sizes(ctypes.Structure):
-    """Sizes of ``winograd.cpp``."""
+    """The structure Sizes in ``winograd.cpp``."""
 
     _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "filters")]
 
 
 class _Convolution(torch.autograd.Function):
-    """(x [B, C, H, W], weight [K, C, 3, 3]) -> [B, K, H, W], channels last."""
+    """Autograd function (x [B, C, H, W], weight [K, C, 3, 3]) -> [B, K, H, W], channels last."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
