@@ -157,44 +157,39 @@ def markdown(found: Table) -> str:
     tasks = {kind: {task for fits in found.fits if fits.kind == kind for task in fits.tasks} for kind in KINDS}
     similar: dict[tuple[str, ...], list[Fits]] = {}
     for fits in found.fits:
-        shared = [_cell(fits.others[group], sorted(choices(group))) for group in ("partition", "fleet", "privacy")]
+        shared = [_cell(group, fits.others[group], choices(group)) for group in ("partition", "fleet", "privacy")]
         similar.setdefault((fits.method, *shared), []).append(fits)
-    rows: dict[tuple[str, ...], list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     for (method, partition, fleet, privacy), members in similar.items():
         kinds = []
         for fits in members:
             others = sorted(tasks[fits.kind] - set(fits.tasks))
             kinds.append(f"{fits.kind} but {', '.join(others)}" if others else fits.kind)
         is_of_texts = {fits.kind == "texts" for fits in members}
-        models = [name for name in sorted(choices("model")) if name.startswith("bert") in is_of_texts]
-        model = _cell({name for fits in members for name in fits.others["model"]}, models)
+        models = [name for name in choices("model") if name.startswith("bert") in is_of_texts]
+        model = _cell("model", {name for fits in members for name in fits.others["model"]}, models)
         transfers = {name for fits in members for name in fits.others["transfer"]}
-        cells = (", ".join(kinds), model, partition, _cell(transfers, sorted(choices("transfer"))), fleet, privacy)
-        rows.setdefault(cells, []).append(method)
-    lines = ["| methods | tasks | model | partition | transfer | fleet | privacy |", "|---|---|---|---|---|---|---|"]
-    lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
+        cells = (model, partition, _cell("transfer", transfers, choices("transfer")), fleet, privacy)
+        rows.setdefault((", ".join(kinds), "; ".join(filter(None, cells)) or "none"), []).append(method)
+    lines = ["| methods | tasks | groups |", "|---|---|---|"]
+    lines += [f"| {', '.join(methods)} | {kinds} | {groups} |" for (kinds, groups), methods in rows.items()]
     refused: dict[str, list[str]] = {}
     for one, other in sorted(found.misfits):
-        group = min(one, other, key=lambda word: not word.startswith(("privacy=", "transfer=")))
-        refused.setdefault(group, []).append(f"`{other if group == one else one}`")
+        first, second = sorted((one, other), key=lambda word: not word.startswith(("privacy=", "transfer=")))
+        refused.setdefault(first, []).append(f"`{second}`")
     pairs = [f"- `{one}`: {', '.join(others)}" for one, others in sorted(refused.items())]
-    brought: dict[str, list[str]] = {}
-    for task, model in found.models.items():
-        brought.setdefault(f"`{model}`" if model else "none", []).append(task)
-    defaults = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    lines += ["", "These choices are not compatible with each other:", "", *pairs]
-    return "\n".join([*lines, "", f"Default model of each task: {defaults}."])
+    return "\n".join([*lines, "", "These choices are not compatible with each other:", "", *pairs])
 
 
-def _cell(fitting: Iterable[str], names: list[str]) -> str:
-    """The ``fitting`` ones of ``names`` in few words."""
-    own = [name for name in names if name in set(fitting)]
-    others = [name for name in names if name not in own]
+def _cell(group: str, fitting: Iterable[str], names: Iterable[str]) -> str:
+    """Return the name of a group with those of ``names`` that are ``fitting``, in few words; "" if it is not used."""
+    own = [name for name in sorted(names) if name in set(fitting)]
+    others = [name for name in sorted(names) if name not in own]
     if not own or own == ["none"]:
-        return "none"
+        return ""
     if not others:
-        return "all"
-    return f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
+        return group
+    return f"{group} but {', '.join(others)}" if len(others) < len(own) else f"{group} {', '.join(own)}"
 
 
 def write_table() -> None:

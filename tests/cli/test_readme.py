@@ -119,7 +119,7 @@ def test_experiment_guide_command_words_compose_to_one_job(name):
 
 STOPS = TEXTS["docs/configuration.md"].partition("## Error messages")[2].partition("\n## ")[0]
 #: Commands, and what the guide says that they print.
-MESSAGES = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \|$", STOPS, flags=re.M)
+MESSAGES = re.findall(r"^- `([^`]*)`: `([^`]*)`$", STOPS, flags=re.M)
 
 
 @pytest.mark.parametrize("command, says", MESSAGES, ids=[command for command, _ in MESSAGES])
