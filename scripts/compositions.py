@@ -159,12 +159,9 @@ def markdown(found: Table) -> str:
     for fits in found.fits:
         shared = [_cell(group, fits.others[group], choices(group)) for group in ("partition", "fleet", "privacy")]
         similar.setdefault((fits.method, *shared), []).append(fits)
-    rows: dict[tuple[str, str], list[str]] = {}
+    rows: dict[tuple[str, ...], list[str]] = {}
     for (method, partition, fleet, privacy), members in similar.items():
-        kinds = []
-        for fits in members:
-            others = sorted(tasks[fits.kind] - set(fits.tasks))
-            kinds.append(f"{fits.kind} but {', '.join(others)}" if others else fits.kind)
+        kinds = [_cell(fits.kind, fits.tasks, tasks[fits.kind]) for fits in members]
         is_of_texts = {fits.kind == "texts" for fits in members}
         models = [name for name in choices("model") if name.startswith("bert") in is_of_texts]
         model = _cell("model", {name for fits in members for name in fits.others["model"]}, models)
@@ -175,16 +172,16 @@ def markdown(found: Table) -> str:
     lines += [f"| {', '.join(methods)} | {kinds} | {groups} |" for (kinds, groups), methods in rows.items()]
     refused: dict[str, list[str]] = {}
     for one, other in sorted(found.misfits):
-        first, second = sorted((one, other), key=lambda word: not word.startswith(("privacy=", "transfer=")))
-        refused.setdefault(first, []).append(f"`{second}`")
-    pairs = [f"- `{one}`: {', '.join(others)}" for one, others in sorted(refused.items())]
+        first, second = (one, other) if "privacy" in one else (other, one)
+        refused.setdefault(first, []).append(second)
+    pairs = [f"- `{one}`: `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
     return "\n".join([*lines, "", "These choices are not compatible with each other:", "", *pairs])
 
 
 def _cell(group: str, fitting: Iterable[str], names: Iterable[str]) -> str:
     """Return the name of a group with those of ``names`` that are ``fitting``, in few words; "" if it is not used."""
-    own = [name for name in sorted(names) if name in set(fitting)]
-    others = [name for name in sorted(names) if name not in own]
+    own = sorted(set(names) & set(fitting))
+    others = sorted(set(names) - set(own))
     if not own or own == ["none"]:
         return ""
     if not others:
