@@ -165,17 +165,19 @@ def markdown(found: Table) -> str:
         is_of_texts = {fits.kind == "texts" for fits in members}
         models = [name for name in choices("model") if name.startswith("bert") in is_of_texts]
         model = _cell("model", {name for fits in members for name in fits.others["model"]}, models)
-        transfers = {name for fits in members for name in fits.others["transfer"]}
-        cells = (model, partition, _cell("transfer", transfers, choices("transfer")), fleet, privacy)
+        transfer = _cell(
+            "transfer", {name for fits in members for name in fits.others["transfer"]}, choices("transfer")
+        )
+        cells = (model, partition, transfer, fleet, privacy)
         rows.setdefault((", ".join(kinds), "; ".join(filter(None, cells)) or "none"), []).append(method)
-    lines = ["| methods | tasks | groups |", "|---|---|---|"]
+    lines = ["| methods | tasks | groups |\n|---|---|---|"]
     lines += [f"| {', '.join(methods)} | {kinds} | {groups} |" for (kinds, groups), methods in rows.items()]
     refused: dict[str, list[str]] = {}
     for one, other in sorted(found.misfits):
         first, second = (one, other) if "privacy" in one else (other, one)
         refused.setdefault(first, []).append(second)
     pairs = [f"- `{one}`: `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
-    return "\n".join([*lines, "", "These choices are not compatible with each other:", "", *pairs])
+    return "\n".join([*lines, "\nThese choices are not compatible with each other:\n", *pairs])
 
 
 def _cell(group: str, fitting: Iterable[str], names: Iterable[str]) -> str:
