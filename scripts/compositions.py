@@ -161,15 +161,16 @@ def markdown(found: Table) -> str:
         similar.setdefault((fits.method, *shared), []).append(fits)
     rows: dict[tuple[str, ...], list[str]] = {}
     for (method, partition, fleet, privacy), members in similar.items():
-        kinds = [_cell(fits.kind, fits.tasks, tasks[fits.kind]) for fits in members]
-        is_of_texts = {fits.kind == "texts" for fits in members}
-        models = [name for name in choices("model") if name.startswith("bert") in is_of_texts]
+        kinds = ", ".join(_cell(fits.kind, fits.tasks, tasks[fits.kind]) for fits in members)
+        models = [
+            name for name in choices("model") if name.startswith("bert") in {fits.kind == "texts" for fits in members}
+        ]
         model = _cell("model", {name for fits in members for name in fits.others["model"]}, models)
         transfer = _cell(
             "transfer", {name for fits in members for name in fits.others["transfer"]}, choices("transfer")
         )
         cells = (model, partition, transfer, fleet, privacy)
-        rows.setdefault((", ".join(kinds), "; ".join(filter(None, cells)) or "none"), []).append(method)
+        rows.setdefault((kinds, "; ".join(filter(None, cells)) or "none"), []).append(method)
     lines = ["| methods | tasks | groups |\n|---|---|---|"]
     lines += [f"| {', '.join(methods)} | {kinds} | {groups} |" for (kinds, groups), methods in rows.items()]
     refused: dict[str, list[str]] = {}
