@@ -14,7 +14,7 @@ def round_seconds(runs, command):
     bands = {}
     for i, (name, members) in enumerate(style.by_name(runs).items()):
         logs = [rounds(run, command) for run in members]
-        bands[(name,)] = band([{row["round"] + 1: row["seconds"] for row in log} for log in logs])
+        bands[(name,)] = band([{row["round"]: row["seconds"] for row in log} for log in logs])
         style.draw_band(axes, bands[(name,)], style.nth_color(i), label=name)
     axes.set(xlabel="round", ylabel="seconds")
     style.side_legend(made, [axes])
