@@ -1,4 +1,4 @@
-"""Clusters of a run's clients, by the distances between their data (FedWaD 4): an artifact that runs share."""
+"""Clusters of a run's clients by the distances between their data (FedWaD 4), as an artifact that runs share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from knot_runner.util.processes import cores
 
 @dataclass(frozen=True)
 class Grouping:
-    """The clusters of a run's clients, their facts for the result, and the seconds of finding them."""
+    """The clusters of a run's clients, facts for the result, and the seconds that the clustering took."""
 
     clusters: list[Federation]
     facts: Facts
@@ -41,7 +41,11 @@ class Grouping:
 
 
 def group_clients(context: RunContext, setup: Setup) -> Grouping:
-    """Compute distances and clusters, before any training. Raises :class:`UserError`."""
+    """Compute distances and clusters, before any training.
+
+    Raises:
+        UserError: A setting does not fit the clients.
+    """
     settings, spec = context.settings, context.method.clustering
     planted = None
     if spec.graph == "none":
@@ -84,9 +88,11 @@ def labeled(
 ) -> list[LabeledSamples]:
     """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
 
-    Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
-    number by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are
-    not finite.
+    The points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to
+    that number, keyed by (``seed``, client).
+
+    Raises:
+        UserError: A client has no examples, or points that are not finite.
     """
     where, what = feature_space(context, otdd, task), _called(task)
     sets = []
@@ -107,13 +113,15 @@ def labeled(
 def compute_distances(
     context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
 ) -> Artifact:
-    """Return all pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
+    """Return all pairwise distances between ``sets``, computed once per data (``digest``), samples, settings and seed.
 
-    ``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances; ``seconds``: computing time over all
+    ``matrix`` [N, N] float64: squared distances, symmetric, with zero diagonal; ``seconds``: computing time of all
     sessions.
 
-    Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
-    Raises :class:`UserError` naming a pair whose distance is not finite.
+    Finished pairs are committed. After a kill, the same command computes the others, with the same results.
+
+    Raises:
+        UserError: A distance is not finite. The message names the pair.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
     with context.store.lock(DISTANCES_STAGE, key):
@@ -161,7 +169,7 @@ def _measured(
 
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Return the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
+    """Return the artifact's key. The samples in it represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for samples in sets:
         for array in (samples.points, samples.labels):
@@ -173,7 +181,7 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
-    """Return a note where a client's or data set's examples are subsampled."""
+    """Return a note if a client's or data set's examples are subsampled."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []

@@ -1,4 +1,4 @@
-"""Commits of a run: frequent enough that a kill costs little, and resumed from only with the same data."""
+"""Commits of a run: so frequent that a kill costs little time. A run resumes from them only with the same data."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ OTHER_DATA = "the data changed since this run was interrupted. It starts from th
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    Warns through ``note`` where other code made it; with ``code`` (``--stale=rerun``) such a commit is not resumed
-    from.
+    Warn through ``note`` if other code wrote it. With ``code`` (``--stale=rerun``) such a commit is not used.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -37,7 +36,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
-    """Return :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -46,10 +45,14 @@ def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[
 
 
 class Commits:
-    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps). Use under a lock.
+    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps).
 
-    ``code``: if given, commits made by other code are not resumed from; ``plugins``: count as part of that code.
-    ``step``: the last committed step, -1 before any.
+    Use them only while holding the lock.
+
+    Attributes:
+        code: If set, commits of other code versions are not used.
+        plugins: Plug-ins that count as part of that code.
+        step: The last committed step, -1 before any.
     """
 
     def __init__(
@@ -81,13 +84,13 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Return whether a commit is due: commits take a bounded share of the time."""
+        """Return whether a commit is due. Commits take a bounded share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step.
 
-        Returns what :meth:`Checkpoint.save` does.
+        Returns the result of :meth:`Checkpoint.save`.
         """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}

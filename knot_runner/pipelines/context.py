@@ -46,26 +46,26 @@ LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
-    """Return a group of ``settings`` as the class ``kind`` that it has in the runs of a pipeline."""
+    """Return a group of ``settings`` with its type ``kind``, which it has in the runs of a pipeline."""
     assert isinstance(settings, kind)
     return settings
 
 
 def elapsed(began: float) -> float:
-    """Return the seconds since ``began``, a time of ``time.monotonic()``, as results record them."""
+    """Return the seconds since ``began``, a value of ``time.monotonic()``, rounded for results."""
     return round(time.monotonic() - began, 2)
 
 
 def total_seconds(rows: Iterable[LogRow]) -> float:
-    """Return the seconds that the steps of a log took together, as results record them."""
+    """Return the total seconds of the steps in a log, rounded for results."""
     return round(sum(row["seconds"] for row in rows), 2)
 
 
 @dataclass(frozen=True)
 class Services:
-    """Functions by which a run reads its data; ``check`` has some that read each data set once for all its jobs.
+    """Functions that read a run's data. ``check`` replaces some of them, to read each data set once for all jobs.
 
-    Each has the signature of its default, the function named here, which is imported on first use.
+    Each has the signature of its default, a function that is imported on first use.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
@@ -78,8 +78,8 @@ class Services:
 class RunInputs:
     """Inputs of a run, read before training.
 
-    ``task``, its ``partition``, the examples of each class at every party, and notes to the user. ``inspect`` of each
-    family makes it, for the run and for ``check``.
+    They are the ``task``, its ``partition``, the number of examples of each class at every party, and notes for the
+    user. ``inspect`` of each family creates them, for the run and for ``check``.
     """
 
     task: Any
@@ -94,9 +94,9 @@ class RunInputs:
 
 @dataclass
 class RunRecord:
-    """What is known of a run so far.
+    """The facts, seconds and notes that a run has recorded so far.
 
-    The ``facts`` of its result, seconds of its parts, and notes, which ``show`` shows.
+    ``facts``: fields of its result; ``seconds``: of its parts; ``notes``: lines for the user, which ``show`` prints.
     """
 
     show: Note
@@ -105,11 +105,11 @@ class RunRecord:
     seconds: dict[str, Any] = field(default_factory=dict)
 
     def add(self, **facts: Any) -> None:
-        """Add ``facts`` of the result, which replace earlier ones of the same names."""
+        """Add ``facts`` to the result. They replace earlier ones with the same names."""
         self.facts.update(facts)
 
     def note(self, text: str) -> None:
-        """Add a note to the result, and show it."""
+        """Add a note to the result, and print it."""
         self.notes.append(text)
         self.show(text)
 
@@ -134,7 +134,11 @@ class RunContext:
     log: Log = lambda row: None
 
     def images(self) -> ImageTask:
-        """Return the run's images, read by ``services`` or mapped from the cache. Raises :class:`UserError`."""
+        """Return the run's images, read by ``services`` or memory-mapped from the cache.
+
+        Raises:
+            UserError: They cannot be read.
+        """
         settings, root = self.settings.task, self.data_root
         if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in may read anything
             return self.services.images(settings, root)
@@ -152,11 +156,14 @@ class RunContext:
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
     def commits(self, data: str, folder: Path | None = None) -> Commits:
-        """Return the commits of steps on ``data``, a digest of all their inputs, in ``folder`` (None: the run's)."""
+        """Return the commits of steps on ``data``, a digest of all their inputs.
+
+        ``folder``: where they are; None: the run's folder.
+        """
         return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
 
     def begin(self) -> None:
-        """Write the config, which makes the folder that of a run, once nothing more can be refused."""
+        """Write the config, which turns the folder into a run's folder, after all checks."""
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
@@ -166,21 +173,21 @@ class RunContext:
 
     @property
     def data_root(self) -> Path | None:
-        """Return the folder that ``source=local`` reads."""
+        """Return the folder of ``source=local``."""
         data = self.settings.paths.data_dir
         return Path(data) if data else None
 
     @property
     def store(self) -> Store:
-        """Return the store of shared stages, below ``paths.output_dir``."""
+        """Return the store of stages that runs share, below ``paths.output_dir``."""
         from knot_runner.engine.store import Store  # which runs without shared stages do not need
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:
-        """Return the facts of every result, finished or diverged.
+        """Return the facts that every result has, finished or diverged.
 
-        ``device`` is the CPU unless the pipeline says otherwise.
+        ``device`` is the CPU unless the pipeline sets another one.
         """
         task = inputs.task
         files = [*getattr(task, "files", ()), *inputs.files]
@@ -213,6 +220,6 @@ class RunContext:
 def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:
     """Return the context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`.
 
-    ``more``: other fields of :class:`RunContext`.
+    ``more``: further fields of :class:`RunContext`.
     """
     return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)

@@ -1,6 +1,6 @@
-"""Distillation: teachers train separately, a student is distilled and evaluated.
+"""Distillation: teachers train separately, then a student is distilled and evaluated.
 
-Stages are artifacts shared by runs.
+Stages are artifacts that runs share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, pa
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
-    """Return the examples, the federation, the counts of each class and the notes on them: all that precedes training.
+    """Read the examples; return the federation, the counts of each class, and notes on them, before training.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -98,14 +98,14 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
 
 
 def random_examples(config: Any) -> BiasSettings | None:
-    """Return the settings of the random examples for probability biases, where ``config`` uses any."""
+    """Return the settings of the random examples for probability biases; None if ``config`` uses none."""
     if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
         return None
     return getattr(config, "bias", None)
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
-    """Write ``bound.json`` and return its facts for the result; {} where ``method.bound`` is off."""
+    """Write ``bound.json`` and return its facts for the result; {} if ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
@@ -116,7 +116,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
-    """Return the costs of all stages, which are in ``store``; those that several runs share count in each of them."""
+    """Return the costs of all stages, which are in ``store``. Stages that runs share count in each of these runs."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):
         for request, artifact in zip(round.requests, round.artifacts, strict=True):
@@ -163,18 +163,18 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
 
 
 def _all_there(state: State, store: Store) -> bool:
-    """Return whether every artifact named in the state is still in the store."""
+    """Return whether every artifact that the state names is still in the store."""
     return all(store.find(*ref) is not None for ref in _artifact_refs(state))
 
 
 def _artifact_refs(state: State) -> list[Ref]:
-    """Return the artifacts that ``state`` names, each once."""
+    """Return the artifacts that ``state`` names, without duplicates."""
     names = dict.fromkeys(value for value in state.values() if isinstance(value, str))
     return [ref_of(name) for name in names]
 
 
 def _stage_seconds(store: Store, state: State) -> dict[str, float]:
-    """Return the seconds of each stage when it was computed, by this run or by the one that shared it."""
+    """Return the seconds of each stage when it was computed, by this run or by another one that shares it."""
     seconds: dict[str, float] = {}
     for ref in _artifact_refs(state):
         info = store.get(*ref).info
@@ -183,21 +183,21 @@ def _stage_seconds(store: Store, state: State) -> dict[str, float]:
 
 
 def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
-    """Return the epoch of every trained model whose weights were kept and why (the best or the last)."""
+    """Return for every trained model the epoch of its weights, and the rule that selected it (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
 
 
 def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | None:
-    """Return what the epochs ``kept`` were selected on: data-free methods have no examples but those they make."""
+    """Return the kind of examples that selected the epochs ``kept``. Data-free methods have generated examples only."""
     if all(epoch.select == "last" for epoch in kept.values()):
         return None
     return "generated" if generated else "valid"
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: State) -> None:
-    """Write what predicting with the student needs, or with every party's own model where these are the result."""
+    """Write the files for prediction with the student, or with every party's own model if these are the result."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     models = parties_after(federation, state)

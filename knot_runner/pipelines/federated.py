@@ -1,4 +1,4 @@
-"""Federated learning: partition examples over clients; each round plans, trains, folds, evaluates and commits."""
+"""Federated learning: examples are partitioned over clients; each round plans, trains, folds, evaluates and commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
-    """Return the clients, the method and its first state, and notes on them: all that precedes distances and training.
+    """Return the clients, the method with its first state, and notes on them, before distances and training.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -59,7 +59,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
 
 
 def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Train the clients, of all together or of each cluster, and record the metrics and costs.
+    """Train all clients together, or those of each cluster, and record the metrics and costs.
 
     Raises:
         DivergedError: A loss, weight or logit is not finite.
@@ -97,7 +97,7 @@ def _train(
     context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, grouping: Grouping | None,
     start: FederatedState,
 ) -> TrainingResult:  # fmt: skip
-    """Return the outcome of the rounds, of all clients or of each cluster, and of personalization."""
+    """Return the outcome of the rounds, with all clients or by cluster, and of personalization."""
     clusters, facts, seconds = [], {}, {}
     if grouping is not None:
         clusters, facts, seconds = grouping.clusters, {"clusters": grouping.facts}, grouping.seconds
@@ -138,14 +138,14 @@ def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine:
 
 
 def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
-    """Return the models whose predictions were measured."""
+    """Return the kind of models whose predictions were evaluated."""
     if outcome.personal is not None or not scores.one_model(METHODS[context.method.algorithm], context.method):
         return "personalized"
     return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
 
 
 def _selects(context: RunContext) -> bool:
-    """Return whether an epoch, a step or a point is selected, which is always on held-out examples."""
+    """Return whether the run selects an epoch, a step or a point, which always uses held-out examples."""
     config, personal = context.method, context.method.personalization
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
     distillation = server_distillation(config)
@@ -156,7 +156,7 @@ def _selects(context: RunContext) -> bool:
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return measures of the clients' own models.
 
-    These are after the last round (``evaluate.matrix``) or after personalization; {} where neither is enabled.
+    They are computed after the last round (``evaluate.matrix``) or after personalization; {} if neither is enabled.
     """
     if outcome.personal is not None:
         temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)

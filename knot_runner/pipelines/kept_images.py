@@ -1,8 +1,8 @@
-"""Images that are slow to read from their files: cached as arrays in the store and memory-mapped by later runs.
+"""Cache of images that are slow to read: arrays in the store, which later runs memory-map.
 
-LEAF's json of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds; arrays are available
-at once, and a mapped file takes no process memory. The cache is valid while the files are unchanged: by file metadata,
-and by content where metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
+LEAF's JSON of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds. Arrays are available
+at once, and a mapped file takes no process memory. The cache is valid while the files are unchanged: by metadata, and
+by content if metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _ARRAYS = ("pixels", "labels", "users", "files")
 
 
 def mapped_images(context: RunContext, root: Path) -> ImageTask:
-    """Return the run's images, read from the files below ``root`` or mapped from the cache.
+    """Return the run's images, read from the files below ``root`` or memory-mapped from the cache.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: They cannot be read.
     """
     settings, store = context.settings.task, context.store
     key = _key(settings, root)

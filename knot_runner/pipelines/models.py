@@ -1,9 +1,9 @@
-"""The models of a finished run, as files of its folder that suffice for prediction.
+"""The models of a finished run, as files in its folder that suffice for prediction.
 
 ``model.json`` describes them: classes, inputs (normalization and view of images; context of texts), networks, and the
-tensors of each model. ``tokenizer.json`` is the tokenizer with its length, in the format of the library tokenizers.
-``own_models.safetensors`` holds what ``model.safetensors`` lacks of the models of clients and parties. The result has
-the checksum of each file.
+tensors of each model. ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library
+tokenizers. ``own_models.safetensors`` holds tensors of the clients' and parties' models that are not in
+``model.safetensors``. The result has the checksum of each file.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 
 @dataclass
 class KeptModels:
-    """Models to be written: ``models`` has each one's network and ``parts``, ``own`` what is not in model.safetensors.
+    """Models to be written.
 
-    The parts of a model are laid over each other. Each stands for the tensors whose names begin with it.
+    ``models``: each model's network and ``parts``; ``own``: tensors that are not in model.safetensors. A part stands
+    for the tensors whose names begin with it. Later parts of a model override earlier ones.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], tokenizer: Tokenizer | None = None, **images: Any
 ) -> None:
-    """Write what prediction with ``kept`` needs, beside the run's model.safetensors.
+    """Write the files for prediction with ``kept``, in addition to the run's model.safetensors.
 
     Args:
         context: The run.
@@ -73,7 +74,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return the parameters and buffers of the model whose ``parts`` lie in ``tensors``, by name."""
+    """Return the parameters and buffers, by name, of the model whose ``parts`` are in ``tensors``."""
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):

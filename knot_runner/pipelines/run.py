@@ -1,4 +1,4 @@
-"""One run: found finished, or run by the pipeline of its method, with checksums at the end."""
+"""One run: it is already finished, or the pipeline of its method runs; its files get checksums at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from knot_runner.util.files import disk_errors, locked, removal, remove_temporar
 def complete_run(context: RunContext) -> RunResult:
     """Call :func:`run_locked` with exclusive use of the run's folder.
 
-    A second process waits, then finds the run finished.
+    A second process waits, and then finds the run finished.
     """
     finished = read_result(context.folder)
     if finished is not None:  # a read-only disk allows no lock and needs none
@@ -37,9 +37,12 @@ def complete_run(context: RunContext) -> RunResult:
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Run one job in its folder, under its lock; return its result.
+    """Run one job in its folder, while holding its lock; return its result.
 
-    A finished run is returned at once; an unfinished one resumes from its last commit. Raises :class:`UserError`.
+    A finished run is returned at once. An unfinished one resumes from its last commit.
+
+    Raises:
+        UserError: The settings, the data or the hardware do not fit.
     """
     finished = finished_result(context)
     if finished is not None:
@@ -57,10 +60,10 @@ def run_locked(context: RunContext) -> RunResult:
 
 
 def finished_result(context: RunContext) -> RunResult | None:
-    """Return the run's result, if it is finished.
+    """Return the run's result if it is finished, otherwise None.
 
-    Raises :class:`UserError` where another command made it from other data than those in ``paths.data_dir``
-    (``launch.py`` reports runs that existed before), unless stale runs are to be shown.
+    Raises:
+        UserError: The data in ``paths.data_dir`` have changed since the run, unless stale runs are to be shown.
     """
     result = read_result(context.folder)
     changes = []
@@ -72,9 +75,9 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 
 def _execute(context: RunContext) -> RunResult:
-    """Run the pipeline of the method's family, imported only when needed because of its own imports.
+    """Run the pipeline of the method's family, which is imported here.
 
-    Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
+    Pipelines log rows through ``context.log``. This function sends the result to the tracker, for all pipelines.
     """
     machines: list[str] = []
 
@@ -99,7 +102,7 @@ def _execute(context: RunContext) -> RunResult:
 
 
 def _computed(context: RunContext) -> RunResult:
-    """Read the data, run the pipeline of the method's family, and return what it recorded: the whole of a run.
+    """Read the data, run the pipeline of the method's family, and return its result.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.
@@ -125,7 +128,7 @@ def _computed(context: RunContext) -> RunResult:
 
 
 def _one_class(path: Path, result: RunResult) -> list[str]:
-    """Return a warning if a finished run predicts one class for test examples of several classes."""
+    """Return a warning if a finished run predicts a single class for test examples of several classes."""
     if result.status != "done" or not path.exists():
         return []
     stored = load_file(path)
@@ -140,7 +143,7 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
 
 
 def _tracked(context: RunContext) -> TrackedRun:
-    """Return the run as a tracker logs it, with string keys, as in JSON."""
+    """Return the run for a tracker, with string keys, as in JSON."""
     settings = context.settings
     mirrored = settings.tracker.name != "none"
     config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}

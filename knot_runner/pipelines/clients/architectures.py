@@ -1,6 +1,6 @@
-"""Clients' models: those of several architectures (``method.models``) and the result of each.
+"""Clients' models: several architectures (``method.models``), and the results of each.
 
-The files of the last models and predictions that a run writes beside its metrics.
+This module also writes the files of the final models and predictions of a run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 
 def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
-    """Return the clients, the parameter count and the last accuracy of each of several architectures.
+    """Return the clients, the parameter count and the final accuracy of each of several architectures.
 
     The accuracy is that of its clients' models on their own test examples, weighted by examples, and unweighted over
     clients; None without test examples.
@@ -51,7 +51,7 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
 
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """Write the last tests on all test images and the final state into the run's folder."""
+    """Write the final state, and the predictions on all test examples, into the run's folder."""
     if outcome.personal is not None:
         tests = outcome.personal.predictions
     else:
@@ -73,7 +73,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
-    """Return the global model, or that of each cluster, and clients' own ones where they predict with these."""
+    """Return the global model, or that of each cluster, and the clients' own models if these predict."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
@@ -103,9 +103,9 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Return each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``).
+    """Return each global model by parameter name, and clients' own parts as ``client/<k>/<parameter>``.
 
-    Prefix ``cluster/<c>/`` where there are several.
+    If there are several global models, their names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
     shared = shared_of(config, federation)

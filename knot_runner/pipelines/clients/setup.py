@@ -1,4 +1,4 @@
-"""Setup of a federated run: examples read and partitioned over clients, and the initial model."""
+"""Setup of a federated run: examples are read and partitioned over clients, and the initial model is built."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Return the networks of the clients' architectures, which requests refer to by number."""
+        """Return the networks of the clients' architectures. Requests refer to them by number."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
     def counts(self) -> Counts:
-        """Return the examples of each class that every client has."""
+        """Return the number of examples of each class at every client."""
         return of_images(self.task, self.partition)
 
     @cached_property
@@ -72,18 +72,26 @@ class Setup:
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
-        """Return the FLOPs of one such example."""
+        """Return the FLOPs of one example of this length."""
         return example_flops(self.networks[0], self.example_tokens)
 
     @property
     def notes(self) -> list[str]:
-        """Return notes to the user, made before training. Raises :class:`UserError`."""
+        """Return notes for the user, before training.
+
+        Raises:
+            UserError: A setting does not fit the data.
+        """
         notes = [*check_sizes(self.federation), *self.counts.warnings()]
         return [*self.task.notes, *self.partition.notes, *notes]
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the examples, partitions them, describes the model. Raises :class:`UserError`."""
+    """Read the examples, partition them, and describe the model.
+
+    Raises:
+        UserError: The settings do not fit the data.
+    """
     settings = context.settings
     if settings.on_images:
         task = context.images()
@@ -151,7 +159,7 @@ def make_setup(context: RunContext) -> Setup:
 
 
 def open_engine(context: RunContext, setup: Setup) -> Engine:
-    """Return the engine that ``hardware`` chooses, with the examples of ``setup``; close it after use."""
+    """Return the engine that ``hardware`` selects, with the examples of ``setup``. Close it after use."""
     network, *others = setup.networks
     settings = context.settings
     return make_engine(
@@ -160,9 +168,10 @@ def open_engine(context: RunContext, setup: Setup) -> Engine:
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Return the run's partition over clients, and the rows of the training examples [n] that are held out before it.
+    """Return the run's partition over clients, and the rows [n] of the training examples that are held out first.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The partition is not possible.
     """
     settings, shares = context.settings, context.settings.held_out
     if shares is not None and shares.transfer is not None:
@@ -178,7 +187,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
-    """Return :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
+    """Return :func:`deal_clients` with a ``share`` of the training examples held out as a transfer set."""
     from knot_runner.data.parties import transfer_rows
 
     settings = context.settings
@@ -200,7 +209,7 @@ def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> 
 
 
 def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
-    """Yield each client with its part of ``partition``, and ``architectures`` in turn."""
+    """Yield each client with its part of ``partition``. The ``architectures`` are assigned in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
         rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
@@ -208,14 +217,14 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
 
 
 def resident(task: ImageTask) -> list[ImageData]:
-    """Return the training and test images of ``task`` as the engines hold them."""
+    """Return the training and test images of ``task`` in the form that engines hold."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
 
 
 def client_counts(setup: Setup) -> Facts:
-    """Return the examples per client and class, for the record."""
+    """Return the number of examples per client and class, for the record."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
         "clients": setup.partition.names,
@@ -227,9 +236,10 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Return notes on clients smaller than a batch.
+    """Return notes on clients that are smaller than a batch.
 
-    Raises :class:`UserError` for settings that clients have too few examples for.
+    Raises:
+        UserError: A setting needs more examples than a client has.
     """
     training, clients = federation.training, federation.clients
     notes, wanted = [], training.clients_per_round

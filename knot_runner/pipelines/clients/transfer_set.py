@@ -1,6 +1,7 @@
-"""Examples for clients and a server that distills: texts, all labeled ones in one pool, encoded once and cached.
+"""Examples of clients and of a server that distills.
 
-Examples that no client has, held out from a partition, unlabeled.
+Labeled texts form one pool, and are encoded once and cached. The server's examples belong to no client: they are held
+out from the partition, without labels.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """Return ``task`` with the data set of images that ``transfer`` names as its transfer set.
+    """Return ``task`` with the image data set ``transfer`` as its transfer set.
 
-    As it is where the run distills nothing, which is said. Raises :class:`UserError`.
+    In a run without distillation, the task is unchanged, and a note reports it.
+
+    Raises:
+        UserError: The images cannot be used.
     """
     settings, config = context.settings, context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
@@ -52,10 +56,13 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
 def server_examples(
     context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData, dict[str, Tensor]]:
-    """Return the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter.
+    """Return the training examples ``data`` followed by the server's unlabeled ones, and the rows of the latter.
 
-    ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
-    weighting uses them). Raises :class:`UserError`.
+    The rows are ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (empty
+    if no weighting uses them).
+
+    Raises:
+        UserError: There are no examples to distill on.
     """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
@@ -81,7 +88,7 @@ def _more_examples(
 ) -> tuple[ClientData | None, ClientData | None]:
     """Return the task's own transfer set, if any, and random examples, if the weighting uses biases.
 
-    The transfer set is of texts, or the data set that ``transfer`` names. Both are unlabeled.
+    The transfer set consists of texts, or of the data set ``transfer``. Both are unlabeled.
     """
     spec = context.method.server_distillation
     biased = needs_bias(spec.weighting)
@@ -95,7 +102,7 @@ def _more_examples(
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
-    """Return ``images`` as engines hold them, normalized as ``data`` is."""
+    """Return ``images`` in the form that engines hold, normalized like ``data``."""
     return dataclasses.replace(
         as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
     )
@@ -140,7 +147,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:
-    """Return a note where many texts reach the model's maximum length, since the rest of them is truncated."""
+    """Return a note if many texts reach the model's maximum length and are truncated."""
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full <= MANY_CUT:
         return []

@@ -1,4 +1,4 @@
-"""What stands for an example where no model is trained: pixels, codes, words, an encoder's [CLS].
+"""Representations of examples when no model is trained: pixels, codes, words, or an encoder's output at [CLS].
 
-Open ``encoding.py`` first: examples as they are read, and which rows are whose.
+Start with ``encoding.py``, which reads the examples and knows the rows of each client.
 """

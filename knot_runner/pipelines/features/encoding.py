@@ -1,6 +1,7 @@
 """Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
 
-Images: normalized pixels, or codes of an autoencoder, which is trained once and kept as an artifact; texts: texts.py.
+Images become normalized pixels, or codes of an autoencoder, which is trained once and stored as an artifact. For texts,
+see texts.py.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from knot_runner.util.errors import UserError
 
 
 class Described(Protocol):
-    """Settings that say what stands for an image (None: its pixels) or a text."""
+    """Settings of the representation of an image (None: its pixels) or a text."""
 
     encoder: EncoderSettings | None
     features: TextFeatures | None
@@ -41,7 +42,11 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the task's images, or its labeled texts with notes on their features. Raises :class:`UserError`."""
+    """Return the task's images, or its labeled texts with notes on their features.
+
+    Raises:
+        UserError: They cannot be read.
+    """
     settings, root = context.settings, context.data_root
     if settings.on_images:
         return context.images()
@@ -53,7 +58,11 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
-    """Return the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
+    """Return the run's partition of ``task``. Without one, texts are divided by data set.
+
+    Raises:
+        UserError: The partition is not possible.
+    """
     settings = context.settings
     return make_partition(settings.partition or DATA_SETS, task, settings.seed)
 
@@ -74,7 +83,7 @@ class Space:
     model: Autoencoder | None = None
 
     def points(self, images: Images) -> np.ndarray:
-        """Return ``images`` as points [N, d] float64; an autoencoder computes in float32."""
+        """Return ``images`` as points [N, d] float64. An autoencoder computes in float32."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
         codes = np.empty((len(images), self.model.code))
@@ -86,7 +95,7 @@ class Space:
         return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """Return ``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
+        """Return ``points`` [K, d] decoded to pixels [K, C, H, W] float32, clipped to 0..1."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -111,7 +120,7 @@ def feature_space(
 ) -> Space | TextSpace:
     """Return the feature space of a task.
 
-    Of images by ``described.encoder`` (see :func:`space`), of texts by ``features``.
+    Images use ``described.encoder`` (see :func:`space`), and texts use ``features``.
     """
     if isinstance(task, TextPool):
         return text_space(context, described.features, task)
@@ -121,13 +130,14 @@ def feature_space(
 def space(
     context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> Space:
-    """Return the feature space of images: normalized pixels for ``spec`` None, else codes of an autoencoder.
+    """Return the feature space of images: normalized pixels if ``spec`` is None, otherwise codes of an autoencoder.
 
-    The autoencoder is trained on ``train_rows`` of the training images (None = all) for ``spec.epochs`` epochs of Adam
-    on the mean squared error of normalized pixels, on the CPU.
+    The autoencoder is trained on ``train_rows`` of the training images (None: all) for ``spec.epochs`` epochs of Adam
+    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0`` it keeps its initial weights. A
+    trained one is an artifact that all runs with the same data, rows, seed and settings share.
 
-    ``epochs=0``: as initialized from the seed. A trained one is an artifact that all runs with the same data, rows,
-    seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.
+    Raises:
+        UserError: All images are equal, or training diverges.
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
         raise UserError(f"all {len(task.train)} training images are identical, so distances are undefined", task.name)
@@ -154,7 +164,10 @@ def space(
 
 
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
-    """Train ``model`` in place on ``pixels`` [N, C, H, W] in batches of a keyed order; the mean loss of each epoch."""
+    """Train ``model`` in place on ``pixels`` [N, C, H, W]; return each epoch's mean loss.
+
+    The order of the batches is keyed.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []
     for epoch in range(spec.epochs):

@@ -1,4 +1,7 @@
-"""Texts as points, for distances between data: TF-IDF by a truncated SVD, or the model's last hidden state at [CLS]."""
+"""Texts as points, for distances between data.
+
+Points are TF-IDF with a truncated SVD, or the model's last hidden state at [CLS].
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts, points [d]: (features - ``center`` [d]) / ``scale``.
 
-    One scale for all features, so that distances keep their order: it makes the mean variance of a feature over the
-    fitted texts 1, as for normalized pixels.
+    All features have the same scale, so that distances keep their order. It makes the mean variance of a feature over
+    the fitted texts 1, as for normalized pixels.
     """
 
     features: Features
@@ -48,14 +51,15 @@ class TextSpace:
         return self.center.shape
 
     def points(self, texts: Examples) -> np.ndarray:
-        """Return ``texts`` as points [N, d] float64; an encoder computes in float32."""
+        """Return ``texts`` as points [N, d] float64. An encoder computes in float32."""
         return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space described by ``spec``, fitted on its part of ``pool``; deterministic for a seed.
+    """Return the space that ``spec`` describes, fitted on its part of ``pool``, and determined by the seed.
 
-    Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
+    Raises:
+        UserError: A setting of ``spec`` does not fit these texts.
     """
     if spec is None:
         raise UserError("required for texts, but not set. See conf/base/features.yaml for its keys", "features")
@@ -139,7 +143,7 @@ def plain_texts(examples: Examples) -> list[str]:
 
 
 def _cls(context: RunContext, pool: TextPool) -> Features:
-    """Return the last hidden state at [CLS] of the run's model as clients start from it.
+    """Return the last hidden state at [CLS] of the initial model of the run's clients.
 
     It is computed without dropout, in float32, on the CPU.
     """

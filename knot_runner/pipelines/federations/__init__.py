@@ -1,4 +1,4 @@
-"""From a task's examples in the store to a federation of parties: of texts, of images.
+"""Conversion of a task's examples in the store to a federation of parties, for texts and images.
 
-Open ``parties.py`` first: the data sets are the parties, by their roles.
+Start with ``parties.py``: the data sets are the parties, by their roles.
 """

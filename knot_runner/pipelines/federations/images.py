@@ -1,6 +1,6 @@
-"""From a task's images to a federation: every party's images in the store, a network for each.
+"""Conversion of a task's images to a federation: every party's images in the store, and a network for each.
 
-Random images, on which a model's outputs show its probability bias (KNOT section 5.2).
+This module also creates random images, on which a model's outputs show its probability bias (KNOT section 5.2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from knot_runner.pipelines.federations.parties import party_federation, used_exa
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
     """Put every split of every party into ``store``; return the federation.
 
-    ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
+    ``bias``: also create the random images for probability biases.
+
+    Raises:
+        UserError: The images do not fit the models.
     """
     spec = settings.task
     roles = {data.role: data for data in task.datasets.values()}

@@ -1,7 +1,7 @@
 """The federation of a task whose examples are in the store.
 
-Its data sets are the parties, by their roles, of whose training examples a stage uses ``training.STAGE.max_examples``
-at most.
+Its data sets are the parties, by their roles. A stage uses at most ``training.STAGE.max_examples`` of a party's
+training examples.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from knot_runner.pipelines.context import as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return role of a data set -> the stage that trains on it."""
+    """Return the stage that trains on data sets of each role."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Return the number of used examples of a split; of ``train`` at most the stage's ``limit``."""
+    """Return the number of used examples of a split; for ``train`` at most ``max_examples`` of the stage."""
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
     count = len(dataset.splits[split])
     return count if limit is None else min(count, limit)
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return the used examples (see :func:`used_count`), sampled by the run's seed, in their order.
+    """Return the used examples (see :func:`used_count`), sampled with the run's seed, in their original order.
 
-    A smaller limit gives a subset of a larger one's.
+    The examples for a smaller limit are a subset of those for a larger one.
     """
     examples, count = dataset.splits[split], used_count(dataset, split, settings)
     if count == len(examples):
@@ -55,8 +55,8 @@ def party_federation(
 ) -> PartyFederation:
     """Return the federation of ``task`` from ``examples`` by (data set, split) and ``networks``.
 
-    Without a transfer set, the server's examples serve as one. ``more``: further fields of the federation, besides its
-    ``notes``.
+    Without a transfer set, the server's examples are used. ``more``: further fields of the federation, in addition to
+    its ``notes``.
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():

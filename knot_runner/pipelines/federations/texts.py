@@ -1,4 +1,4 @@
-"""From a task's texts to a federation: one vocabulary, texts encoded once and cached, a network per party."""
+"""Conversion of a task's texts to a federation: one vocabulary, texts encoded once and cached, a network per party."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def text_federation(
 ) -> PartyFederation:
     """Encode every split of every data set (cached); return the federation.
 
-    ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
+    ``bias``: also create the random texts for probability biases.
+
+    Raises:
+        UserError: The texts do not fit the vocabulary or the models.
     """
     model, words = as_kind(settings.model, ModelSettings), settings.task
     tokenizer = load_tokenizer(model, task, data_root)
@@ -70,7 +73,7 @@ def text_federation(
 
 
 def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None) -> Tokenizer:
-    """Return the tokenizer named by ``model.vocab``: learned on all training texts, the hub's, or a local one."""
+    """Return the tokenizer in ``model.vocab``: learned on all training texts, from the hub, or a local one."""
     if model.vocab == "train":
         return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
     if model.vocab == "hub":
@@ -79,7 +82,7 @@ def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """Return all train texts, counted once where parties share them (a student and its teachers)."""
+    """Return all training texts. Texts that parties share (a student and its teachers) count once."""
     trains = [as_kind(dataset.splits["train"], Examples) for dataset in task.datasets.values()]
     if all(train.texts is trains[0].texts for train in trains) and task.read:
         trains = trains[:1]
@@ -87,7 +90,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Return the identity of a pre-trained encoder for an artifact's key."""
+    """Return the identity of a pretrained encoder for an artifact's key."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -96,7 +99,11 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
 
 
 def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """Return the notes that :func:`text_federation` would make on pre-trained weights. Raises :class:`UserError`."""
+    """Return the notes of :func:`text_federation` on pretrained weights.
+
+    Raises:
+        UserError: They do not fit the model.
+    """
     if model.weights == "scratch":
         return []
     size = vocabulary_size(load_tokenizer(model, task, data_root))
@@ -108,9 +115,10 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Check that the pre-trained encoder fits each of ``networks``, before training; return notes on it.
+    """Check that the pretrained encoder fits each of ``networks``, before training; return notes on it.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: It does not.
     """
     described: dict[str, None] = {}
     seen: list[Network] = []
@@ -128,7 +136,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
-    """Return the local files of vocabulary and weights named in ``model``, to be recorded with the task's."""
+    """Return the local files of vocabulary and weights in ``model``, which are recorded with the task's files."""
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         place = local_path(model.vocab, data_root)
@@ -145,7 +153,7 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
 
 
 def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
-    """Encode ``examples`` into the store under ``key``, unless they are there."""
+    """Encode ``examples`` into the store under ``key``, unless the store has them."""
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
             encoded = encode(tokenizer, examples.texts, examples.pairs)
@@ -178,7 +186,7 @@ def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: S
 def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> Ref:
     """Store ``bias.texts`` random texts of ``bias.tokens`` word pieces.
 
-    Pieces are drawn uniformly, with replacement, from the whole vocabulary, special and ## pieces included, and joined
+    Pieces are drawn uniformly, with replacement, from the whole vocabulary, including special and ## pieces, and joined
     by blanks (KNOT App. D.1).
     """
     words = digest(tokenizer.to_str())

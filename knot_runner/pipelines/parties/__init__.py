@@ -1,4 +1,4 @@
 """Parties of a distillation: the federation that a method sees, finished teachers, and the evaluation.
 
-Open ``setup.py`` first; ``evaluation.py`` is what comes after the last stage.
+Start with ``setup.py``; ``evaluation.py`` runs after the last stage.
 """

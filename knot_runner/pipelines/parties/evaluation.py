@@ -1,7 +1,7 @@
-"""Evaluation after a method has finished.
+"""Evaluation of a finished distillation.
 
-Predictions on every test set, metrics, features, and probes of models of texts (sentences that differ in one word, KNOT
-App. D.2); what a finished distillation has left in the store: its rounds and its models.
+It covers predictions on every test set, metrics, features, and probes of text models (sentences that differ in one
+word, KNOT App. D.2). This module also finds the rounds and models of a finished distillation in the store.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ def evaluate(
 ) -> Facts:
     """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the metrics.
 
-    Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
-    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
-    ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
-    where that is a view of images, teachers see the originals.
+    The keys map measure -> data set -> value, see :func:`metrics.measure_all`:
+
+    - ``metrics``: after the method; for teachers alone, each on its own test set
+    - ``before``: the pretrained global model
+    - ``teachers``: each on its own test set
+    - ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
+    if
+      that set is a view of images, teachers see the originals
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -85,7 +89,7 @@ def evaluate(
 def _baselines(
     teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor, coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Evaluate every teacher, and their ensemble where there are several, on the global model's test set.
+    """Evaluate every teacher, and the ensemble of several teachers, on the global model's test set.
 
     Returns name -> metric -> value.
     """
@@ -100,17 +104,17 @@ def _baselines(
 
 
 def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of ``model`` for the ``tests`` of parties."""
+    """Return the predictions of ``model`` on the ``tests`` of parties."""
     return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
 
 
 def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return predictions of the parties that have their own models, each for its own ``tests``."""
+    """Return the predictions of the parties' own models, each on its own ``tests``."""
     return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
 
 
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
-    """Return the predictions of ``model`` for stored ``tests``."""
+    """Return the predictions of ``model`` on stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
     predictions = []
     for test, artifact in zip(tests, executor(requests), strict=True):
@@ -129,7 +133,7 @@ def _write_vectors(student: TrainedModel, federation: PartyFederation, executor:
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """Store at most ``per_label`` examples of each label, drawn by ``seed``, for the scatter plots (App. C)."""
+    """Store at most ``per_label`` examples of each label, drawn with ``seed``, for the scatter plots (App. C)."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
     with store.lock(*ref):
         if store.find(*ref) is None:
@@ -146,7 +150,7 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
 def write_probe(
     context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
 ) -> None:
-    """Write the predictions for paired sentences that differ in one word (App. D.2).
+    """Write the predictions on paired sentences that differ in one word (App. D.2).
 
     They are those of the student, of the global model before distillation (if any) and of every teacher.
     """
@@ -190,7 +194,7 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Return the request for its ``output`` on stored ``examples``."""
+        """Return the request for the ``output`` of the model on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
@@ -211,10 +215,7 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
-    """Return every party's own model after mutual learning, including the current global one.
-
-    {} without mutual learning.
-    """
+    """Return every party's own model after mutual learning, including the current global one; {} for other methods."""
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
     if not parties:
         return {}
@@ -227,7 +228,7 @@ def _trained(party: StoredParty, artifact: str) -> TrainedModel:
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
-    """Return the probabilities of predicted logits, float32 [N, C]."""
+    """Return the probabilities for predicted logits, float32 [N, C]."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 
@@ -243,7 +244,8 @@ class FinishedRound:
 def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
     """Yield every round of the run's method.
 
-    Raises :class:`UserError` naming the first stage that is not in ``store``.
+    Raises:
+        UserError: A stage is not in ``store``. The message names the first one.
     """
     config, method = context.method, METHODS[context.method.algorithm]
     state, round = method.init(config, federation), 0

@@ -1,4 +1,4 @@
-"""The parties of a distillation and the federation that its method sees, of texts or of images."""
+"""The parties of a distillation and the federation that its method sees, for texts and images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
-    """Read every party's examples: the data sets of a text task, or images split by ``partition``.
+    """Read every party's examples: the data sets of a text task, or images divided by ``partition``.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: They cannot be read, or the partition is not possible.
     """
     settings = context.settings
     on_images = settings.on_images
@@ -47,9 +48,12 @@ def read_parties(context: RunContext) -> PartyTask:
 
 
 def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Return the federation of ``task``, whose examples are put into ``store`` unless they are there.
+    """Return the federation of ``task``, after putting its examples into ``store``.
 
-    ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
+    ``bias``: also create the random examples for probability biases.
+
+    Raises:
+        UserError: The examples do not fit the models.
     """
     settings, config = context.settings, context.method
     if isinstance(config, DistillSettings):
@@ -64,9 +68,12 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
-    """Return ``federation`` with the networks of the teachers that ``config`` names.
+    """Return ``federation`` with the networks of the teachers in ``config``.
 
-    The weights of finished runs are put into ``store``. Raises :class:`UserError`.
+    The weights of finished runs are put into ``store``.
+
+    Raises:
+        UserError: A run's weights do not fit its settings.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -86,7 +93,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 
 
 def model_sources(context: RunContext) -> list[Opened]:
-    """Return the local files of vocabulary and weights, to be recorded with the task's."""
+    """Return the local files of vocabulary and weights, which are recorded with the task's files."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     return model_files(context.settings.model, context.data_root)
@@ -104,9 +111,10 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raise :class:`UserError` naming a teacher that does not fit the student of ``task``.
+    """Raise :class:`UserError` for a teacher that does not fit the student of ``task``.
 
-    A teacher of another task or of run data does not, since it may have learned from the student's test examples.
+    A teacher from another task, or from a run on other data, is refused, because it may have learned from the student's
+    test examples.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -134,7 +142,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
-    """Raise :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
+    """Raise :class:`UserError` for the first setting in which the tasks of teacher and student differ."""
     has = without(dataclasses.asdict(theirs), *FREE_KEYS)
     wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
     for name in wanted:
@@ -146,7 +154,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 
 
 def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """Put the run's weights into ``store``, checked against the network that its settings describe."""
+    """Put the run's weights into ``store``, after checking them against the network in its settings."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     with store.lock(*ref):
         if store.find(*ref) is None:
@@ -156,7 +164,11 @@ def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -
 
 
 def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """Return ``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
+    """Return ``network`` with the run's weights.
+
+    Raises:
+        UserError: They do not fit.
+    """
     folder, model = Path(teacher.folder), build_network(network)
     try:
         tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))

@@ -1,4 +1,4 @@
-"""Clients' own models after the rounds, measured on everybody's test examples.
+"""Clients' own models after the rounds, evaluated on all clients' test examples.
 
-Open ``personalized.py`` first.
+Start with ``personalized.py``.
 """

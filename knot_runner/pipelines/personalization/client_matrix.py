@@ -1,4 +1,4 @@
-"""The K x K record: every client's model on every client's test examples, a bounded number of logits at a time."""
+"""The K x K record: every client's model on every client's test examples, with a bounded number of logits in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClientMatrix:
     """The K x K record of clients' models.
 
     ``examples``, ``correct`` (int32) and ``loss`` (float64, summed nats) [K, K]: client k's model (row) on client j's
-    test examples (column). ``global_correct`` [K]: the global model's, where there is one.
+    test examples (column). ``global_correct`` [K]: the correct predictions of the global model, if there is one.
     """
 
     examples: Tensor
@@ -39,7 +39,7 @@ class ClientMatrix:
     global_correct: Tensor | None = None
 
     def measures(self, federation: Federation) -> dict[str, float]:
-        """See :func:`matrix_measures`."""
+        """Return the measures of the record; see :func:`matrix_measures`."""
         return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
     def save(self, folder: Path) -> None:
@@ -51,9 +51,9 @@ class ClientMatrix:
 def logits_of(
     engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time.
+    """Yield (client, logits [N, C] on ``tests.rows``) of every model, with a few models in memory at a time.
 
-    Requests of models that share the first one's body, as in FedPer and FedRep, where only heads are personal, name it.
+    If models share the first one's body, as in FedPer and FedRep, their requests name it.
     """
     values = len(tests.rows) * classes + federation.layout.size
     waiting, shared, name = iter(models), None, ""
@@ -81,7 +81,7 @@ def deployed_matrix(
     classes: int,
     engine: Engine,
 ) -> ClientMatrix:
-    """Measure the models deployed to clients after a round; ``labels`` [all test examples]."""
+    """Evaluate the models that clients deploy after a round; ``labels``: of all test examples."""
     tests = TestRows.of(federation.rows("test"))
     test_labels, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, config):

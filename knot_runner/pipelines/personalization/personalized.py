@@ -1,7 +1,7 @@
-"""Personalization after the rounds of a federated method: clients' own models, measured on all clients' test examples.
+"""Personalization after the rounds of a federated method: clients' own models, evaluated on all clients' test examples.
 
-The rounds are trained once for all variants (an artifact, as clusters are). Models of each point are measured at once
-and only counts stay in memory; the models that may be deployed wait in files.
+The rounds are trained once for all variants (an artifact, like those of clusters). The models of each point are
+evaluated at once, and only counts stay in memory. Models that may be deployed are stored in files.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ MODELS_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class PersonalModels:
-    """The ``models`` that clients deploy, by client (none where their files would be too large).
+    """The ``models`` that clients deploy, by client (empty if their files would be too large).
 
-    ``predictions``: on their test examples; ``measures``: theirs, of the K x K record; ``flops`` of training them,
-    None where unknown.
+    Attributes:
+        predictions: Their predictions on their clients' test examples.
+        measures: The measures of the K x K record.
+        flops: The FLOPs of training them, None if unknown.
     """
 
     models: dict[int, ClientModel]
@@ -90,9 +92,9 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
 class _Work:
     """One run's personalization.
 
-    State, beside the kind's own: the record of every point, ``record/correct`` [points, K, K], ``record/loss`` [points,
-    K, K], ``record/valid`` [points, K] and ``record/logits`` [points, M, C] of clients' models on their own test
-    examples, one client after another.
+    State, in addition to the method's: the record of every point, ``record/correct`` [points, K, K], ``record/loss``
+    [points, K, K], ``record/valid`` [points, K], and ``record/logits`` [points, M, C] of clients' models on their own
+    test examples, one client after another.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class _Work:
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
-        """Return the points whose models may be deployed; none, and says so, where their files would be too large."""
+        """Return the points whose models may be deployed; none, with a note, if their files would be too large."""
         points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:
@@ -134,7 +136,7 @@ class _Work:
         }
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
-        """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`."""
+        """Train, fold and evaluate one round; see :data:`~knot_runner.pipelines.rounds.loop.Advance`."""
         kind, spec, federation, flops = self.kind, self.spec, self.federation, self.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)
         if not requests:
@@ -149,7 +151,11 @@ class _Work:
         return state, row
 
     def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
-        """Record the counts of the ``models`` of point ``number``. Raises :class:`DivergedError`."""
+        """Record the counts of the ``models`` of point ``number``.
+
+        Raises:
+            DivergedError: A logit is not finite.
+        """
         federation, step = self.federation, self.points[number].step
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client in models):
             models = self._estimated(number, models)
@@ -175,9 +181,9 @@ class _Work:
         return logits_of(self.engine, self.tests, models, self.classes, self.federation)
 
     def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
-        """Return the ``models`` of point ``number`` with running statistics re-estimated.
+        """Return the ``models`` of point ``number`` with new running statistics.
 
-        They are estimated on the clients' training examples, in one epoch at rate 0.
+        They are estimated on the clients' training examples, in one epoch with learning rate 0.
         """
         step, requests = self.points[number].step, []
         for client, model in models.items():

@@ -1,4 +1,4 @@
-"""The one loop of all methods, rounds in which clients train, and what a row of ``rounds.jsonl`` says.
+"""The loop of rounds that all methods share, rounds of clients, and the rows of ``rounds.jsonl``.
 
-Open ``loop.py`` first.
+Start with ``loop.py``.
 """

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClientRounds:
-    """Rounds of ``method`` by the clients of ``setup``; ``clusters``: those that train separately, if any."""
+    """Rounds of ``method`` with the clients of ``setup``.
+
+    ``clusters``: groups of clients that train separately, if any.
+    """
 
     context: RunContext
     setup: Setup
@@ -31,7 +34,7 @@ class ClientRounds:
     clusters: list[Federation]
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> tuple[FederatedState, LogRow] | None:
-        """Train, fold, exchange and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`.
+        """Train, fold, exchange and evaluate one round; see :data:`~knot_runner.pipelines.rounds.loop.Advance`.
 
         Raises:
             DivergedError: A loss, weight or logit is not finite.
@@ -72,7 +75,7 @@ class ClientRounds:
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Return whether the last round reached the target accuracy of a run that stops at it."""
+    """Return whether the run stops at its target accuracy and the last round reached it."""
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)

@@ -1,4 +1,7 @@
-"""The one loop of all methods: advance by a round, log it, and commit often enough that a kill costs little."""
+"""The loop of rounds that all methods share: advance by a round, log it, and commit.
+
+Commits are so frequent that a kill costs little time.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ Advance = Callable[[State, int, list[LogRow]], Advanced]
 class TrainingResult:
     """The outcome of all rounds.
 
-    The deployed method and state, all rows, further facts for the result, and the seconds outside rounds; ``personal``:
-    clients' own models after personalization.
+    It holds the deployed method and state, all rows, further facts for the result, and the seconds outside of rounds.
+    ``personal``: clients' own models after personalization.
     """
 
     method: RoundMethod
@@ -47,15 +50,15 @@ def run_rounds(
     usable: Callable[[State], bool] = lambda state: True,
     timed: bool = True,
 ) -> tuple[State, list[LogRow]]:
-    """Advance until there is no further round, from the last commit; return the final state and all rows.
+    """Advance from the last commit until no round is left; return the final state and all rows.
 
     Args:
-        advance: One round.
+        advance: Advances by one round.
         commits: Store of the state.
-        start: Makes the state before the first round.
+        start: Creates the state before the first round.
         log: Receives every row.
-        usable: Whether a committed state can be resumed from.
-        timed: Whether rows hold the seconds of their round; artifacts hold their own.
+        usable: Whether the run can resume from a committed state.
+        timed: Whether rows hold the seconds of their round. Artifacts hold their own seconds.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -79,7 +82,10 @@ def run_rounds(
 def by_requests(
     method: RoundMethod, config: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]
 ) -> Advance:
-    """Return a round of a ``method`` that ends when it plans no request: its requests, executed and folded."""
+    """Return the function that advances a ``method`` by a round: its requests are executed and folded.
+
+    Training ends when the method plans no request.
+    """
 
     def _advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         requests = method.plan(config, state, federation, round)

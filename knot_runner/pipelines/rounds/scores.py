@@ -1,7 +1,7 @@
 """Metrics of one round.
 
-The deployed models on the clients' test examples, as one row of ``rounds.jsonl``; and those on their validation
-examples (``partition.valid``), by which runs are selected.
+They are those of the deployed models on the clients' test examples, as one row of ``rounds.jsonl``, and those on their
+validation examples (``partition.valid``), by which runs are selected.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class TestPredictions:
     """Predictions of the deployed models.
 
-    ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each client's model on its own (None
-    for a client without test examples); ``unseen``: that of the clients that never take part, whose examples are not in
-    ``logits``.
+    ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each client's model on its own
+    examples (None for a client without test examples). ``unseen``: the accuracy of clients that never take part, whose
+    examples are not in ``logits``.
     """
 
     logits: Tensor
@@ -52,9 +52,9 @@ NO_WORK: LogRow = {
 def predict_test(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
-    """Run inference on the test examples: a global model on each of them once, clients' own models on their own.
+    """Run inference on the test examples: a global model once on all of them, clients' own models on their own.
 
-    ``labels`` [N]: of all test images.
+    ``labels`` [N]: of all test examples.
     """
     clients = [*federation.numbers, *federation.unseen]
     test_rows, seen = [federation.clients[client].test for client in clients], len(federation)
@@ -76,7 +76,10 @@ def predict_test(
 
 
 def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
-    """Raise :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
+    """Raise :class:`UserError` for two different models of a method that declares a single one.
+
+    Otherwise the accuracy would be attributed to the wrong model.
+    """
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
             "its clients use different models, but one_model=True. Register it with one_model=False",
@@ -87,7 +90,7 @@ def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
 def _own_logits(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
-    """Yield logits of each client's model on its own test examples, making a few models at a time."""
+    """Yield the logits of each client's model on its own test examples, with a few models in memory at a time."""
     at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
@@ -104,10 +107,11 @@ def one_model(method: RoundMethod, config: Any) -> bool:
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> LogRow:
-    """Return every metric of the table that is defined, and the clients' accuracies.
+    """Return every metric in the table that is defined, and the clients' accuracies.
 
-    Semantic distance is defined where classes have coordinates. The loss is of logits / T at ``temperature``, recorded
-    as ``test_temperature``. Accuracies are over all test images (weighted), over clients (unweighted), and of each.
+    Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at ``temperature``,
+    recorded as ``test_temperature``. Accuracies are over all test examples (weighted), over clients (unweighted), and
+    of each client.
     """
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     row: LogRow = {
@@ -147,7 +151,7 @@ def measure_valid(
 ) -> dict[str, float] | None:
     """Return every metric of the deployed models on the clients' own validation examples, pooled.
 
-    {} for logits that are not finite, None where nothing is held out.
+    {} if logits are not finite, None if nothing is held out.
     """
     federation = setup.federation
     with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
@@ -177,11 +181,10 @@ def evaluation_temperature(config: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-    """Return facts of the participants' training.
+    """Return facts about the participants' training.
 
-    Accuracy on own test images before and after, steps, and the mean loss and temperature that they trained at.
-
-    For a client that trains several models in a round, these describe the first, which it sends; steps count all.
+    They are accuracy on own test examples before and after, steps, and the mean loss and temperature. For a client that
+    trains several models in a round, they describe the first one, which it sends; steps count all.
     """
     if not requests:
         return dict(NO_WORK)
@@ -206,7 +209,7 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """Return the result's metrics.
 
-    Those of the last evaluated round, the best accuracy, the first round at ``target``.
+    They are those of the last evaluated round, the best accuracy, and the first round at ``target``.
     """
     measured = [row for row in rows if "accuracy" in row]
     if not measured:
