@@ -1,6 +1,6 @@
-"""Tables and figures from run folders only: nothing here trains or imports torch or the methods.
+"""Tables and figures from run folders only. This package trains nothing and imports neither torch nor the methods.
 
 ``run_folders`` reads the folders and checks the records. ``run_rows`` and ``frame`` return the runs as pandas frames,
-``paper_tables`` the papers' numbers. ``tables`` combines both as plain data, ``render`` formats them, and ``figures``
-holds every figure by name.
+and ``paper_tables`` the papers' numbers. ``tables`` combines both as plain data, ``render`` formats them, and
+``figures`` holds every figure by name.
 """

@@ -1,4 +1,4 @@
-"""Checks a preset's ``report:`` before its runs, which may take hours, rather than when its table is made."""
+"""Check of a preset's ``report:`` before its runs, which may take hours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass
 class ReportSettings:
-    """What ``report:`` may say."""
+    """The valid settings of ``report:``."""
 
     kind: str = "methods"
     metrics: list[str] = field(default_factory=list)
@@ -38,8 +38,9 @@ class ReportSettings:
 def check_report(spec: Config) -> None:
     """Check a preset's ``report:``.
 
-    Raises :class:`UserError` for an unknown key, kind, metric, figure, printed table or measure of a claim in ``spec``,
-    and for a value of the wrong type.
+    Raises:
+        UserError: ``spec`` has an unknown key, kind, metric, figure, printed table or measure of a claim, or a
+            value of the wrong type.
     """
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):

@@ -21,7 +21,7 @@ MOST_WRONG = 5
 def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
     """Return counts [C, C] of test examples by true and predicted class, over all test sets.
 
-    None if ``run`` keeps no predictions of classes.
+    None if ``run`` stores no predictions of classes.
     """
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
         return None
@@ -31,9 +31,9 @@ def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
 
 
 def confusion_rows(run: MeasuredRun) -> list[LogRow]:
-    """Return the share of each ``true`` class that is ``predicted`` as each, ``confusion``.
+    """Return rows with the share ``confusion`` of each ``true`` class that is ``predicted`` as each class.
 
-    NaN of a class without examples; [] if ``run`` keeps no predictions.
+    The share is NaN for a class without examples. The list is empty if ``run`` stores no predictions.
     """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
@@ -45,9 +45,10 @@ def confusion_rows(run: MeasuredRun) -> list[LogRow]:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a row for each true class: its examples, and as which classes they are predicted.
+    """Return a table with a row for each true class: its number of examples, and how they are predicted.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The run stores no predictions.
     """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:

@@ -47,17 +47,15 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
-
-    ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
-    setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
-
-    ``counted``: ``settings`` with only those that can change the run's numbers; the others are absent.
-
-    ``metrics``: a row per number in the result of each finished run, with ``metric``, its dotted key there
-    (``metrics.accuracy.ALL``), and ``value``, absent for null.
-
-    ``lines``: the folders left out, with reasons.
+    Attributes:
+        runs: One row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
+        settings: One row per run and one column per dotted key, with the :func:`written` value; NaN if a run lacks
+            the
+        setting. It also has all other keys for filters: hardware, paths, status, run_id, data.
+        counted: ``settings`` without those that cannot change the run's numbers.
+        metrics: A row per number in the result of each finished run, with ``metric``, its dotted key
+            (``metrics.accuracy.ALL``), and ``value``, NaN for null.
+        lines: The folders left out, with reasons.
     """
 
     out: Path
@@ -75,16 +73,16 @@ class RunSet:
         return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
+        """Return the runs with a column ``row``, their table row. Runs with equal ``keys`` share one."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
     def finished(self) -> RunSet:
-        """The finished runs."""
+        """Return the finished runs."""
         return self.only(self.runs["state"] == "done")
 
     def keys(self) -> list[str]:
-        """Every dotted key of ``settings`` that some run has."""
+        """Return every dotted key of ``settings`` that some run has."""
         return list(self.settings.columns[self.settings.notna().any()])
 
     def differing(self) -> pd.DataFrame:
@@ -105,17 +103,23 @@ class RunSet:
 
         Columns:
 
-        - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
+        - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: the run
         - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
-          reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are absent;
-        - one column per setting, by dotted key (``training.lr``): those in which the runs differ; numbers where all of
-          its values are, else text as in config.yaml; absent where a run has no such setting;
-        - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
+          reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are missing.
+        - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are,
+        otherwise
+          text as in config.yaml; missing if a run has no such setting
+        - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
 
-        ``per``: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``), "client" for the
-        accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the round.
-        Columns ``round`` and ``client`` say which. Raises :class:`UserError` for another value, and for a damaged file.
+        Args:
+            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``); "client" for
+                the accuracies
+            of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the round. The
+                columns ``round`` and ``client`` identify them.
+
+        Raises:
+            UserError: ``per`` is unknown, or a file is damaged.
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
@@ -152,23 +156,30 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
 def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
     """Return :meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``.
 
-    Filters are those of ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises
-    :class:`UserError`, also if no run passes.
+    Filters are those of ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
+
+    Raises:
+        UserError: A filter is wrong, or no run passes.
     """
     return selected_runs(out, [parse_filter(text) for text in filters]).frame(per)
 
 
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """The runs of :func:`read_runs` that pass ``filters``, whose values that no run has are in ``lines``, too."""
+    """Return the runs of :func:`read_runs` that pass ``filters``.
+
+    Requested values that no run has are added to ``lines``.
+    """
     runs, absent = select_runs(read_runs(out, data), filters)
     return replace(runs, lines=(*absent, *runs.lines))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
-    """Read every run below ``out`` (``<task>/<method>/<run id>/``); unreadable ones are named in ``lines``, not raised.
+    """Read every run below ``out`` (``<task>/<method>/<run id>/``). Unreadable ones are listed in ``lines``.
 
-    ``data``: leave out runs made from other files than those below it. Raises :class:`UserError` if ``out`` is missing
-    or holds no run.
+    ``data``: leave out runs that read other files than those below this folder.
+
+    Raises:
+        UserError: ``out`` is missing or has no run.
     """
     if not out.is_dir():
         raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
@@ -217,7 +228,11 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
 
 
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
-    """Return the job of a run folder. Raises ValueError if its config does not belong to this folder."""
+    """Return the job of a run folder.
+
+    Raises:
+        ValueError: Its config does not belong to this folder.
+    """
     if not (folder / CONFIG).exists():
         began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
@@ -254,5 +269,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return a colon, the first of ``names`` and the number of further ones; "" if empty."""
+    """Return a colon, the first few of ``names`` and the number of further ones; "" if empty."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

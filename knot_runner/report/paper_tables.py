@@ -35,9 +35,9 @@ class PaperCase:
 class PrintedTable:
     """A printed table of a paper.
 
-    Of a table of kind ``methods``: ``task``, ``columns``, the ``global_set`` among them, and ``metrics`` (metric ->
-    method -> row). Of other kinds: ``cases`` and ``values`` of its rows, ``algorithms`` by method, the mean ``uplift``,
-    the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias.
+    A table of kind ``methods`` has ``task``, ``columns`` including the ``global_set``, and ``metrics`` (metric ->
+    method -> row). Other kinds have ``cases`` and ``values`` of their rows, ``algorithms`` by method, the mean
+    ``uplift``, the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias.
     """
 
     paper: str
@@ -63,7 +63,11 @@ class PrintedTable:
 
 @cache
 def read_printed(name: str) -> PrintedTable:
-    """Return the printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
+    """Return the printed table ``name``, which must not be changed.
+
+    Raises:
+        UserError: It is unknown.
+    """
     if name not in printed_tables():
         raise UserError(f"unknown printed table {name!r}{nearest(name, printed_tables())}")
     return build(PrintedTable, yaml.safe_load((PAPERS / f"{name}.yaml").read_text(encoding="utf-8")), name)

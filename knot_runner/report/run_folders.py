@@ -1,8 +1,8 @@
-"""Reads run folders and checks their records, so that no wrong number is used.
+"""Reading of run folders and checks of their records, so that no wrong number is used.
 
-A ``result.json`` that is absent, truncated, altered, of another run or made from other data than the current
-``paths.data_dir`` counts as missing; the reason is kept so that tables can name it. All other files of a run are read
-by :func:`kept_file`, which checks them against the digests in ``result.json``.
+A ``result.json`` counts as missing if it is absent, truncated, changed, from another run, or from other data than the
+current ``paths.data_dir``. The reason is recorded, so that tables can report it. :func:`kept_file` reads all other
+files of a run, and checks them against the digests in ``result.json``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ RECOMPUTED_TOLERANCE = 2e-3
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a preset requests, done or not.
+    """One run that a preset requests, finished or not.
 
-    ``method``: its name, or that of the preset's arm. ``label``: settings that distinguish it from the other runs of
-    its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings. ``data``: the current
-    data files, which must match those of the run; None: no check.
+    Attributes:
+        method: The method's name, or that of the preset's arm.
+        label: Settings that distinguish it from the other runs of its method, as text
+            ("task.labels.support=onehot"), or "".
+        config: Its composed settings.
+        data: The current data files, which must match those of the run; None: no check.
     """
 
     run_id: str
@@ -65,9 +68,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Run(Job):
-    """A job with the content of its folder; ``result`` is None unless done or diverged, with the reason in ``problem``.
+    """A job with the content of its folder.
 
-    ``command``: the command that makes it, which errors name.
+    ``result``: None unless it is done or diverged, with the reason in ``problem``. ``command``: the command that runs
+    it, for messages.
     """
 
     status: Status = "missing"
@@ -76,13 +80,16 @@ class Run(Job):
     command: str = field(default="", compare=False)
 
     def metric(self, metric: str, dataset: str) -> float | None:
-        """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
+        """Return the student's value on ``dataset`` or ALL; None if there is none.
+
+        It is a fraction, or for sd a distance between labels.
+        """
         return self.result.metrics.get(metric, {}).get(dataset) if is_finished(self) else None
 
 
 @dataclass(frozen=True)
 class DoneRun(Run, Generic[ResultT]):
-    """A run that is done, with its result as the class of its kind."""
+    """A finished run, with its result as the class of its kind."""
 
     result: ResultT = field(kw_only=True)
 
@@ -92,7 +99,7 @@ StagesRun = DoneRun[StagesResult]
 
 
 def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
-    """Return whether ``run`` is done, so that it has numbers to show."""
+    """Return whether ``run`` is finished, so that it has numbers to show."""
     return run.status == "done"
 
 
@@ -102,9 +109,9 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
 
 
 def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """Load the runs of ``jobs``, in their order; ``command``: the one that makes them.
+    """Load the runs of ``jobs``, in their order; ``command``: the one that runs them.
 
-    Never raises; a run that cannot be used has the reason in ``problem``.
+    Nothing is raised; a run that cannot be used has the reason in ``problem``.
     """
     runs = []
     for job in jobs:
@@ -115,9 +122,12 @@ def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs as :func:`load_runs`; finished runs with a missing or damaged file among ``names`` count as damaged.
+    """Load runs with :func:`load_runs`.
 
-    Raises :class:`UserError`, naming the ``command`` that runs them, if none is finished.
+    Finished runs count as damaged if one of the files ``names`` is missing or damaged.
+
+    Raises:
+        UserError: No run is finished. The message names the ``command`` that runs them.
     """
     runs = [with_files(run, names) for run in load_runs(jobs, command)]
     if not finished(runs):
@@ -128,7 +138,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
 
-    Whether its kind of run has such a file is left to the caller.
+    The caller must know whether runs of its kind have such a file.
     """
     if is_finished(run):
         try:
@@ -155,7 +165,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
 
 
 def command_for(runs: Sequence[Run]) -> str:
-    """The command as it must be typed to run those of ``runs`` that have no result that counts; "" if all have."""
+    """Return the command that runs those of ``runs`` without a valid result; "" if all have one."""
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
@@ -176,8 +186,10 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
 
-    ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
-    :class:`UserError` naming the file when it is absent or damaged.
+    ``before/<data set>`` holds those of the global model before distillation, with the same labels.
+
+    Raises:
+        UserError: The file is missing or damaged.
     """
     stored = arrays(run, PREDICTIONS)
     found = {}
@@ -191,18 +203,18 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def rounds(run: Run, command: str = "") -> list[LogRow]:
-    """Return the log rows of ``rounds.jsonl`` of a federated run, one per round from 1.
+    """Return the log rows in ``rounds.jsonl`` of a federated run, one per round, counted from 1.
 
     Rows of rounds without evaluation have no accuracy.
 
-    Raises :class:`UserError` naming the file when it is absent, truncated or damaged, and the ``command`` that makes
-    the run.
+    Raises:
+        UserError: The file is missing, truncated or damaged. The message names the ``command`` that runs it.
     """
     return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
-    """Return status of the run of ``job``, why its result is not used, and the result."""
+    """Return the status of the run of ``job``, why its result is not used, and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
         return "missing", "not run yet", None
@@ -223,8 +235,8 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
 def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """Return the bytes of file ``name`` of a finished run.
 
-    Raises :class:`UserError` naming it if it is absent or does not match the digest in the run's result, and if such
-    runs keep no such file.
+    Raises:
+        UserError: It is missing, does not match its digest in the run's result, or such runs store no such file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings have no {name}", run.folder)
@@ -237,7 +249,11 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
 
 
 def arrays(run: Run, name: str) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file of a run. Raises :class:`UserError` naming it when it is absent or damaged."""
+    """Return the arrays of a safetensors file of a run.
+
+    Raises:
+        UserError: The file is missing or damaged.
+    """
     from safetensors.numpy import load
 
     return load(kept_file(run, name))

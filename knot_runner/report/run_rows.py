@@ -1,6 +1,6 @@
 """Runs as rows of a frame, which tables, figures and claims filter, group and average.
 
-Federated runs also have the cases and rows of a table that they belong to: temperature, rate control, other settings.
+Federated runs also have their case and row in a table: temperature, rate control, other settings.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """Return ``rows`` with one run per seed and value of the columns ``place``; equal runs count once.
+    """Return ``rows`` with one run per seed and value of the columns ``place``. Equal runs count once.
 
-    Raises ValueError for two different runs; ``named``: returns the name of a row's place for the error.
+    ``named`` returns the name of a row's place for the error.
+
+    Raises:
+        ValueError: Two different runs have the same seed and place.
     """
     keys = [*place, "seed"]
     shared = rows.groupby(keys, sort=False)["run_id"].transform("nunique") > 1
@@ -67,18 +70,18 @@ class RowSetting:
 
     @property
     def head(self) -> str:
-        """The training temperature, as the paper prints it."""
+        """Return the training temperature, as the paper prints it."""
         return "1" if self.control else f"{self.temperature:g}"
 
     @property
     def settings(self) -> str:
-        """The other settings, "" for plain chilling."""
+        """Return the other settings, "" for plain chilling."""
         rate = f"rate=lr/{self.temperature:g}" if self.control else ""
         return ", ".join(filter(None, (rate, self.other)))
 
     @property
     def name(self) -> str:
-        """Temperature and other settings, for use in a sentence."""
+        """Return temperature and other settings, for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
 
@@ -87,10 +90,12 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
 
     There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
+    A case whose runs measure several kinds of models (:func:`variant`) is divided by them. A rate control at T=1 is the
+    T=1 run, so it counts once.
 
-    A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
-    T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
-    different runs of one cell.
+    Raises:
+        UserError: A run is not federated.
+        ValueError: Two different runs have the same cell.
     """
     rows = run_rows(runs)
     rows["case"] = [case_of(run, cases) for run in runs]
@@ -113,7 +118,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Name -> its place among the distinct ``names``, in order of first occurrence."""
+    """Return name -> its position among the distinct ``names``, in order of first occurrence."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
@@ -123,14 +128,15 @@ def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Return heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
+    """Return the heads of the columns that name the rows ``keys``: as many as these need."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """Return the settings that define cases: the preset's ``report.cases``, else those of the printed table.
+    """Return the settings that define cases: the preset's ``report.cases``, or those of the printed table.
 
-    Raises :class:`UserError` unless each case is a mapping of settings.
+    Raises:
+        UserError: A case is not a mapping of settings.
     """
     cases = options.get("cases")
     if cases is None:
@@ -141,7 +147,7 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Name of the first of ``cases`` whose settings the job has; else its task and model."""
+    """Return the name of the first of ``cases`` whose settings the job has; otherwise its task and model."""
     for name, settings in cases.items():
         if job.has(settings):
             return name
@@ -153,10 +159,10 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return what a column of the dotted ``key`` of results must not mix, as text; "" if nothing.
+    """Return, as text, the property that a column of the dotted ``key`` must not mix; "" if there is none.
 
-    It is the models whose predictions a metric, or a target, is of; or the neighboring relation and delta of an
-    epsilon.
+    For a metric, or a target, it is the kind of models that were evaluated. For an epsilon, it is the neighboring
+    relation and delta.
     """
     group, *parts = key.split(".")
     second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
@@ -176,7 +182,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
-    """Return a line on the models that the finished ``runs`` are measured by."""
+    """Return a line on the kind of models that were evaluated in the finished ``runs``."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     return [f"Measured: {'; '.join(words)}."] if words else []
 
@@ -184,7 +190,8 @@ def measured_line(runs: Iterable[Run]) -> list[str]:
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     """Return the finished ``runs`` whose result has the dotted ``key``.
 
-    Raises :class:`UserError`, naming ``otherwise`` as missing, if none has.
+    Raises:
+        UserError: None has it. The message names ``otherwise`` as missing.
     """
     found = [run for run in runs if lookup(run.result, key)]
     if not found:
@@ -193,7 +200,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
+    """Return dotted key -> value of all leaves of nested ``values``. An empty mapping is a leaf."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

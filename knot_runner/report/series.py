@@ -1,4 +1,4 @@
-"""A quantity along an axis, with its mean and 95% interval over seeds; the CSV of a figure."""
+"""A quantity along an axis, with its mean and 95% interval over seeds, and the CSV file of a figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Band:
     """A mean over seeds along an axis.
 
     ``places`` [R] on the axis (rounds, sizes, ...); ``mean`` [R] over ``seeds`` [R] runs, and its 95% t interval from
-    ``low`` to ``high`` [R], of width 0 for one seed.
+    ``low`` to ``high`` [R], which has width 0 for one seed.
     """
 
     places: np.ndarray
@@ -32,7 +32,10 @@ class Band:
 
 
 def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -> Band:
-    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
+    """Return the band of several runs at the places where all have a value.
+
+    Without ``everywhere``, places where any run has a value are included.
+    """
     series = list(series)
     keys = [set(one) for one in series]
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))

@@ -1,1 +1,1 @@
-"""Whether a paper's claims hold: pairs of runs, evidence, verdicts."""
+"""Tests of a paper's claims: pairs of runs, evidence, verdicts."""

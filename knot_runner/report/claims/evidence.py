@@ -28,10 +28,14 @@ Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that
 class Evidence:
     """Evidence for one claim.
 
-    ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``: the last look that these
-    allow; the estimate is over its seeds (without a look: over all available ones); ``at_most``, ``at_least``: number
-    of seeds whose effect is only an upper or lower bound (targets not reached); ``one_sided``: whether runs diverged on
-    one side only; ``refused``: whether it compares unlike runs without a reason.
+    Attributes:
+        runs: The number of its jobs.
+        seeds: The number of complete seeds, counted from seed 0.
+        look: The last interim analysis that these seeds allow. The estimate is over its seeds, or over all
+            available ones if there is none.
+        at_most, at_least: The number of seeds whose effect is only an upper or lower bound (targets not reached).
+        one_sided: Whether runs diverged on one side only.
+        refused: Whether it compares runs with different data without a reason.
     """
 
     estimate: EffectEstimate | None
@@ -49,7 +53,8 @@ class Evidence:
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``.
 
-    Raises :class:`UserError` for claims that their runs cannot decide.
+    Raises:
+        UserError: The runs cannot decide a claim.
     """
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     found = [[_measured(claim, effect, rounds) for effect in units(claim, runs)] for claim in claims]
@@ -68,7 +73,7 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> lis
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
-    """Return ``effect`` with what the records of its runs say."""
+    """Return ``effect`` with the values from the records of its runs."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
     whys = [reading.why for reading in readings if reading.value is None]
@@ -95,7 +100,7 @@ def _evidence(
     """Return the evidence from all ``effects`` of a claim, including those without a value.
 
     ``problems``: of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
-    compares unlike runs.
+    compares runs with different data.
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost = {effect.seed for effect in effects if effect.lost}
@@ -141,7 +146,7 @@ def _evidence(
 
 
 def _key(claim: Claim) -> str:
-    """Return the dotted key of results that decides what the claim's measure is of; "" if it is nothing special."""
+    """Return the dotted key of results that tells which models the measure evaluates; "" if none is needed."""
     if claim.measure in TARGET_MEASURES:
         return "rounds_to_target"
     if claim.measure.startswith(RESULT):
@@ -151,9 +156,9 @@ def _key(claim: Claim) -> str:
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
-    """Return (estimate from each seed's mean effect, what varies in it: its basis).
+    """Return the estimate from each seed's mean effect, and its basis: what varies in it.
 
-    ``bank``: None where test items cannot be resampled.
+    ``bank``: None if test items cannot be resampled.
     """
     by_seed = [own for _, own in sorted(by_key((effect.seed, effect) for effect in cells).items())]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
@@ -165,7 +170,7 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
 
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
-    """Return one seed's mean effect on each of B resamples of the items [B]."""
+    """Return one seed's mean effect on each of B resamples of the test items [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
         for part, want in zip(effect.parts, effect.wants, strict=True):
@@ -175,9 +180,9 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects of the cells with the most seeds, at the seeds common to these cells.
+    """Return the effects of the cells with the most seeds, at the seeds that these cells have in common.
 
-    So each seed's mean is over the same cells.
+    Each seed's mean is therefore over the same cells.
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)

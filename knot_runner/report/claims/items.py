@@ -1,12 +1,12 @@
 """Metrics of a run on resampled test items, from its stored predictions.
 
-Each metric is computed by its entry in ``metrics.py``: from sums over items where it has ``of_sums``, else by its
+Each metric is computed by its entry in ``metrics.py``: from sums over items if it has ``of_sums``, otherwise by its
 function on each resample.
 
-All runs with the same test labels in the same order get the same items in each resample: both runs of a pair, and all
-seeds. Data sets are resampled separately. For accuracy over clients, there are no predictions in the clients' order.
-The correct answers of each client are drawn from their binomial distribution, which is equivalent to resampling its
-images. They are drawn independently for each run, so items shared by a pair do not narrow its interval.
+All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
+pair and for all seeds. Data sets are resampled separately. For accuracy over clients, there are no predictions in the
+clients' order. The correct answers of each client are drawn from their binomial distribution, which is equivalent to
+resampling its images. They are drawn independently for each run, so items shared by a pair do not narrow its interval.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Bank = dict[Want, np.ndarray]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the values of ``wanted`` and the problems of the others.
+    """Return the values of ``wanted``, and the problems of those without a value.
 
     Problems are damaged records, whose runs are left out, and measures that cannot be resampled. ``runs``: finished
     runs by run id.
@@ -83,7 +83,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
 
 class _CannotResample(Exception):
-    """A metric that has no value on a resample, or another one than recorded on all test examples."""
+    """A metric has no value on a resample, or its value on all test examples differs from the recorded one."""
 
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
@@ -98,13 +98,13 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
 
 
 def _failed(metric: Metric, problem: Exception) -> _CannotResample:
-    """Return the error for a plug-in's function, which may raise anything."""
+    """Return the error for a plug-in's function, which may raise any exception."""
     why = str(problem) if isinstance(problem, UserError) else repr(problem)
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Return the metric's function on each resample."""
+    """Return the values of the metric's function on each resample."""
     stored = {name: test for (side, name), test in _tests(run).items() if side == want.side}
     parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
     whole = _value(want, parts)
@@ -118,7 +118,7 @@ def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
 
 
 def _tests(run: MeasuredRun) -> dict[tuple[ModelSide, str], TestSet]:
-    """Return (side, data set) -> the stored predictions."""
+    """Return the stored predictions by (side, data set)."""
     coordinates = lookup(run.result, "labels.coordinates")
     found: dict[tuple[ModelSide, str], TestSet] = {}
     for key, (shares, labels) in predictions(run).items():
@@ -134,12 +134,12 @@ def _resamples(test: TestSet) -> Iterator[TestSet]:
 
 
 def _seed(test: TestSet) -> int:
-    """Return the seed of a test set's draws, from its labels alone, so that all runs draw the same items."""
+    """Return the seed of a test set's draws, which depends on its labels only, so that all runs draw the same items."""
     return int.from_bytes(hashlib.sha256(test.labels.tobytes()).digest()[:8], "big")
 
 
 def _value(want: Want, parts: Sequence[TestSet]) -> float:
-    """Return the metric on test sets, pooled or averaged as its entry says."""
+    """Return the metric on test sets, pooled or averaged as its entry requires."""
     metric = METRICS[want.measure]
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in parts), strict=True)
@@ -164,7 +164,7 @@ WantedSums = tuple[str, ModelSide, str]
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
-    """Return model and metric -> data set -> sums; adds damaged records to ``problems``."""
+    """Return model and metric -> data set -> sums; add damaged records to ``problems``."""
     metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
     # a test set is told by its name and the seed of its draws
     tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
@@ -193,7 +193,7 @@ def _sums(
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
     """Return columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`.
 
-    C = 1 for a metric that does not need its classes apart.
+    C = 1 for a metric that does not need separate classes.
     """
     classes = np.eye(test.scores.shape[1], dtype=np.float32)
     predicted = classes[test.scores.argmax(1)]
@@ -211,8 +211,8 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     """Return the accuracy over the clients' own test images [B].
 
-    It is averaged by images within a group, and equally over groups: the clusters, each client, or all clients as
-    ``want.over`` says.
+    It is averaged by images within a group, and with equal weights over groups. The groups are the clusters, each
+    client, or all clients, by ``want.over``.
     """
     accuracies = rounds(run)[-1]["clients"]
     sizes = np.array(json.loads(kept_file(run, PARTITION))["test"])

@@ -1,6 +1,6 @@
 """Measures that claims compare, read from the records of one run.
 
-Among them is the cost of each run to reach a target accuracy: rounds trained, bytes sent, virtual time.
+They include the cost of each run to reach a target accuracy: rounds, bytes, virtual time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from knot_runner.util.files import LogRow
 class ClaimMeasure:
     """A measure.
 
-    ``key``: in ``metrics`` of ``result.json``, else ""; ``items``: whether it can be recomputed from stored
-    predictions; ``tested``: whether it is measured on test items; ``top``: its maximum in ``unit``; ``scale``: units
-    per stored value. ``read``: returns the number of a finished run, or the reason why it has none; None if runs of
-    that kind have no such number.
+    Attributes:
+        key: Its key in ``metrics`` of ``result.json``, or "".
+        items: Whether it can be recomputed from stored predictions.
+        tested: Whether it is computed on test items.
+        top: Its maximum in ``unit``.
+        scale: Units per stored value.
+        read: Returns the number of a finished run, or the reason why it has none; None if runs of that kind have no
+            such number.
     """
 
     unit: str
@@ -78,10 +82,10 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """Return the measure of ``claim``.
+    """Return the measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` in ``result.json``.
 
-    It is any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of ``result.json``. Raises
-    :class:`UserError` if it is unknown.
+    Raises:
+        UserError: It is unknown.
     """
     name = claim.measure
     if name.startswith(RESULT):
@@ -107,9 +111,10 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the claim's measure of ``run``, in its own unit, fractions for accuracy.
+    """Return the claim's measure of ``run``, in its unit (fractions for accuracy).
 
-    Raises :class:`UserError` for a measure that runs of its kind do not have.
+    Raises:
+        UserError: Runs of this kind do not have the measure.
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
@@ -151,7 +156,7 @@ def _unmeasured(claim: Claim) -> UserError:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or ``why`` there is none.
+    """A number of one run, or the reason ``why`` there is none.
 
     ``bound``: whether it is a lower bound (target not reached); ``lost``: whether its record is missing, so that its
     seed does not count yet.
@@ -167,8 +172,11 @@ class Reading:
 class TargetRounds:
     """Cost to reach a target.
 
-    ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, whose values are in ``warm`` by the
-    runs' settings; ``problems``: errors of damaged records, by run id.
+    Attributes:
+        curves: Learning curves of finished runs, by run id.
+        target: An accuracy, or best_of_T4.
+        warm: The values of best_of_T4, by the runs' settings.
+        problems: Errors of damaged records, by run id.
     """
 
     curves: Mapping[str, LearningCurve]
@@ -177,10 +185,12 @@ class TargetRounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return rounds trained until the target is met; if it is not, the run's rounds + 1, as a lower bound.
+        """Return the number of rounds until the target is reached.
 
-        With ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the
-        cheapest one. With ``time``: virtual seconds until then; if not met, those of the run.
+        If it is not, the run's rounds + 1, as a lower bound.
+
+        With ``measure=bytes``: megabytes sent in these rounds, in both directions; the additional round counts as the
+        cheapest one. With ``time``: virtual seconds until then; if the target is not reached, those of the run.
         """
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
@@ -202,7 +212,11 @@ class TargetRounds:
 
 
 def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
-    """Return target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
+    """Return the target costs of the federated ``runs``.
+
+    Raises:
+        UserError: ``report.target`` is invalid.
+    """
     target = check_target(options.get("target", "best_of_T4"))
     read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
     warm = {}
@@ -216,7 +230,7 @@ def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
 
 
 def _other_settings(run: Run) -> Any:
-    """Return the seed, and all settings but the training temperature."""
+    """Return the seed, and all settings except the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name", "arm")
     return run.seed, settings_of(run, lambda key: key in free)
 
@@ -232,8 +246,7 @@ MEGABYTE = 1e6
 class LearningCurve:
     """Learning curve of a finished run.
 
-    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run; ``sent``: bytes per round in both
-    directions.
+    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds; ``sent``: bytes per round in both directions.
     """
 
     rows: Sequence[LogRow]
@@ -242,16 +255,19 @@ class LearningCurve:
 
     @property
     def best(self) -> float:
-        """Highest accuracy of any round."""
+        """Return the highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
     @property
     def clock(self) -> float:
-        """Virtual seconds of a whole fleet run."""
+        """Return the virtual seconds of a whole run with a fleet."""
         return float(self.rows[-1]["clock"])
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
-        """Return rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
+
+        None if it does not.
+        """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
@@ -260,9 +276,9 @@ class LearningCurve:
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return ``runs``, those with a damaged ``rounds.jsonl`` marked corrupt, and the curves of the finished ones.
+    """Return ``runs`` and the learning curves of the finished ones, by run id.
 
-    Curves are by run id.
+    Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """
     made = []
     curves = {}
@@ -279,7 +295,11 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
 
 
 def check_target(value: Any) -> float | Literal["best_of_T4"]:
-    """Return ``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
+    """Return ``report.target`` of a preset.
+
+    Raises:
+        UserError: It is neither an accuracy nor best_of_T4.
+    """
     if value == "best_of_T4":
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:

@@ -1,4 +1,4 @@
-"""Selects the runs that decide a claim, by seed: pairs that differ in nothing else, or runs along a setting."""
+"""Selection of the runs that decide a claim, by seed: pairs without other differences, or runs along a setting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rest = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class EffectPart:
-    """``weight`` times the measure of a run; ``side``: of the model before or after distillation."""
+    """``weight`` times the measure of a run; ``side``: whether of the model before or after distillation."""
 
     weight: float
     run: Run
@@ -48,11 +48,15 @@ class Want:
 
 @dataclass(frozen=True)
 class Effect:
-    """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: the settings that its runs share.
+    """One effect: the sum of its ``parts``, at one ``seed``.
 
-    From the records of its runs: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of its parts,
-    () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an upper
-    bound; ``lost``: whether one of its records is missing or damaged.
+    Attributes:
+        cell: The settings that its runs share.
+        value: Its value, from the records of its runs, or None.
+        why: Why it has no value.
+        wants: The measures of its parts to resample; () for a measure that cannot be resampled.
+        bound: 1 if the value is a lower bound, -1 if it is an upper bound.
+        lost: Whether one of its records is missing or damaged.
     """
 
     cell: Any
@@ -66,14 +70,15 @@ class Effect:
 
     @property
     def runs(self) -> list[Run]:
-        """Runs of all parts."""
+        """Return the runs of all parts."""
         return [part.run for part in self.parts]
 
 
 def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
     """Return the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
-    Raises :class:`UserError` where two unlike runs fit one place.
+    Raises:
+        UserError: Two different runs match the same side of an effect.
     """
     asked_for = [run for run in runs if run.has(claim.where)]
     ours = [run for run in asked_for if run.has(claim.of)]
@@ -100,13 +105,16 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
 
 
 def unlike_line(claim: Claim, found: Iterable[Effect]) -> str:
-    """Return how the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
+    """Return how the held-out shares of an effect's runs differ without the claim asking for it; "" if they do not."""
     lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in found)
     return next(filter(None, lines), "")
 
 
 def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Effect]:
-    """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
+    """Return the effects for the least-squares slope of the measure over log2 of the setting.
+
+    There are none unless all its values exist.
+    """
     places = _by_place(claim, ours, lambda run: (rest(run), _level(claim, run)))
     levels = np.array(sorted({level for (_, level), _ in places}))
     if len(levels) < 2:
@@ -130,7 +138,7 @@ def _level(claim: Claim, run: Run) -> float:
 
 
 def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> Places:
-    """Return (``place``, seed) -> run; a run that is requested twice counts once."""
+    """Return (``place``, seed) -> run. A run that is requested twice counts once."""
     found: Places = {}
     for run in runs:
         first = found.setdefault((place(run), run.seed), run)
@@ -143,11 +151,13 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
 
 
 def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
-    """Return a function returning the settings of a run that a pair must share: all but those that the claim varies.
+    """Return a function that returns the settings which the runs of a pair must share.
 
-    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    a varied arm includes those that the arms set. Nor need it share the shares of examples held out, unless they
-    are swept: :func:`unlike_line` compares these.
+    These are all settings that the claim does not vary.
+
+    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept.
+    A varied arm includes the settings of the arms. Shares of held-out examples need not be equal, unless they are
+    swept; :func:`unlike_line` compares them.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
@@ -162,7 +172,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
 
 
 def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:
-    """Return the settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
+    """Return the settings of ``run`` that affect its numbers, without the seed and the ``varied`` ones."""
     config = config_leaves(run.config)
     return tuple(sorted((key, repr(value)) for key, value in config.items() if not (_unread(key) or varied(key))))
 

@@ -26,11 +26,21 @@ TARGET_MEASURES = ("rounds", "bytes", "time")
 class Claim:
     """A paper's claim and the comparison that decides it.
 
-    ``of`` less ``against`` in ``measure`` (see ``measures.py``) is expected ``higher`` or ``lower``, by ``by`` at
-    least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
-    ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
-    ``where`` limits all of them; settings are dotted (``arm``: the preset's arm), and a list means any of its values.
-    ``dataset``: one, or ALL; ``over``: how clients are averaged. ``paper``: its effect, in the same unit.
+    Attributes:
+        of, against: Settings of the two groups of runs. The effect is the measure of the first minus that of the
+            second.
+        measure: The measure; see ``measures.py``.
+        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times that
+            of
+        ``of``. Without ``against``: ``{above: x}`` or ``{below: x}``. With ``trend``: ``rises`` or ``falls`` as the
+            setting doubles.
+        by: The difference that the effect must exceed.
+        trend: A numeric setting.
+        where: Settings of all runs. Settings are dotted (``arm``: the preset's arm), and a list means any of its
+            values.
+        dataset: A data set, or ALL.
+        over: How clients are averaged.
+        paper: The paper's effect, in the same unit.
     """
 
     text: str
@@ -76,12 +86,12 @@ class Claim:
 
     @property
     def logs(self) -> bool:
-        """Whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
+        """Return whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
         return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:
-        """The settings in which ``of`` and ``against`` differ."""
+        """Return the settings in which ``of`` and ``against`` differ."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
 
@@ -97,7 +107,8 @@ def read_claims(options: Config) -> tuple[Claim, ...]:
 def unlike_reason(options: Config) -> str | None:
     """Return the preset's ``report.unlike``: why its runs hold out different shares of the training examples.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: It is not a text.
     """
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
@@ -106,7 +117,11 @@ def unlike_reason(options: Config) -> str | None:
 
 
 def planned_seeds(options: Config) -> int:
-    """Return the preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
+    """Return the preset's ``report.seeds``: the planned number of seeds for its claims.
+
+    Raises:
+        UserError: It is invalid.
+    """
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
         raise UserError(f"expected 2 to {MAX_PLANNED} seeds, got {seeds!r}", "report.seeds")

@@ -1,11 +1,11 @@
-"""Verdicts on a preset's claims from its records: holds, does not hold, or undecided, with what would decide it.
+"""Verdicts on a preset's claims from its records: holds, does not hold, or undecided.
 
 ``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). It divides the
 p-value by the share of the error allotted to this number of seeds, and corrects for the number of claims by Holm's
-method. Together these keep the rate of false verdicts, over all claims and however often
-seeds are added, within 5%. This is the only rule by which a claim holds; tables and figures show estimates and
-intervals only. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse are then equivalent, and
-no seed with a slow opponent outweighs the others.
+method. Together these keep the rate of false verdicts, over all claims and however often seeds are added, within 5%.
+This is the only rule by which a claim holds. Tables and figures show estimates and intervals only. Effects in rounds
+are ratios, averaged geometrically: a ratio and its inverse are then equivalent, and no seed with a slow opponent
+dominates the mean.
 """
 
 from __future__ import annotations
@@ -30,13 +30,22 @@ Decision = Literal["holds", "does not hold", "undecided", "refused", "no runs"]
 class Verdict:
     """The verdict on one claim.
 
-    ``effect`` and its 95% interval from ``low`` to ``high``, in ``unit`` with ``digits``; None if missing. ``ratio``,
-    ``signed``: whether the effect is a ratio or a difference. ``claimed``: the claimed effect, as text; ``paper``: the
-    paper's. ``seeds``: number of seeds; ``more_seeds``: about how many more would decide it with 80% power, 101 for
-    more than 100 or never, None if unknown or decided. ``planned``: planned seeds of the preset; ``look``: number of
-    seeds of the verdict's look, 0 before the first; ``share``: of the error allotted to it. ``p``: unadjusted p-value;
-    ``adjusted``: for looks and claims. ``over``: how clients are averaged. ``runs``: number of its runs, done or not; 0
-    if the command requests none.
+    Attributes:
+        effect: The effect, in ``unit`` with ``digits``; None if missing.
+        low, high: Its 95% interval.
+        ratio, signed: Whether the effect is a ratio, or a difference.
+        claimed: The claimed effect, as text.
+        paper: The paper's effect.
+        seeds: The number of seeds.
+        more_seeds: About how many more seeds would decide it with 80% power; 101 for more than 100 or never; None
+            if unknown or decided.
+        planned: The preset's planned number of seeds.
+        look: The number of seeds of the verdict's interim analysis; 0 before the first.
+        share: The share of the error allotted to it.
+        p: The unadjusted p-value.
+        adjusted: The p-value adjusted for interim analyses and claims.
+        over: How clients are averaged.
+        runs: The number of its runs, finished or not; 0 if the command requests none.
     """
 
     text: str
@@ -67,8 +76,9 @@ class Verdict:
 def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]:
     """Return the verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
 
-    Raises :class:`UserError` for invalid claims: unknown keys, settings and measures, or runs that cannot be
-    distinguished.
+    Raises:
+        UserError: A claim is invalid: it has an unknown key, setting or measure, or its runs cannot be
+            distinguished.
     """
     claims = read_claims(spec)
     check_settings(claims, jobs)
@@ -92,7 +102,7 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return (the effect that a claim needs, in the measure's unit or as a logarithm; the side of it: 1 above)."""
+    """Return the effect that a claim needs (in the measure's unit or as a logarithm), and its side: 1 for above."""
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
         (word, value), *_ = claim.expect.items()
@@ -143,7 +153,7 @@ def _verdict(
 
 
 def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
-    """Return (decision, why the records do not allow the decision that the numbers suggest)."""
+    """Return the decision, and why the records do not allow the one that the numbers suggest."""
     if p is None:
         return "undecided", "one seed" if found.look else ""
     if adjusted is None or adjusted >= ALPHA:

@@ -1,4 +1,4 @@
-"""Formats verdicts on claims for the terminal and as Markdown, CSV and JSON, with footnotes."""
+"""Verdicts on claims as text for the terminal, Markdown, CSV and JSON, with footnotes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def effect_text(verdict: Verdict) -> str:
 
 
 def interval_text(verdict: Verdict) -> str:
-    """The interval, such as ``[+1.96, +2.40]``, or ""; over two seeds, where it includes no effect, it says nothing."""
+    """Return the interval, such as ``[+1.96, +2.40]``, or "".
+
+    Over two seeds, an interval that includes no effect is replaced by a note, because it says nothing.
+    """
     if verdict.low is None or verdict.high is None:
         return ""
     nothing = float(verdict.ratio)
@@ -62,9 +65,9 @@ def interval_text(verdict: Verdict) -> str:
 
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Return the effect, interval, the paper's effect, and about how many more seeds would decide it.
+    """Return the effect, its interval, the paper's effect, and about how many more seeds would decide it.
 
-    The last is ``4``, ``more than 100``, or "".
+    The last one is ``4``, ``more than 100``, or "".
     """
     more = ""
     if verdict.more_seeds is not None:
@@ -77,7 +80,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return footnotes to ``verdicts``; claims are numbered from 1."""
+    """Return footnotes to ``verdicts``. Claims are numbered from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
     lines = [HOW_TO_READ] if judged else []
     for basis, description in OVER_SEEDS.items():
@@ -107,7 +110,7 @@ def _rule(claims: int, planned: int) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the verdicts' own notes, equal ones joined, and the claims without runs in the command."""
+    """Return the verdicts' own notes, with equal ones joined, and the claims that have no runs in the command."""
     places = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
@@ -125,7 +128,7 @@ def _claims(places: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
+    """Return a table, at most 80 columns wide, of the claims whose runs are requested, and its footnotes."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -155,19 +158,19 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim, including those without runs; missing numbers are empty."""
+    """Return CSV with one line per claim, including those without runs. Missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     rows = ([i, *(getattr(one, name) for name in names)] for i, one in enumerate(verdicts, 1))
     return csv_text(["claim", *names], rows)
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return (number from 1, verdict) of the claims whose runs the command requests."""
+    """Return (number, counted from 1; verdict) of the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises as :func:`write_forms`."""
+    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
     whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
     return write_forms(texts, folder, name)

@@ -47,9 +47,12 @@ LONGEST_CELL = 40
 class Question:
     """The user's request.
 
-    ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all runs have; ``best``: a
-    measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``data``: leave out runs made from other
-    files than those below it.
+    Attributes:
+        by: Settings that define the rows; None: those that distinguish the runs.
+        measures: Measures to show; (): those that all runs have.
+        best: A measure, ``min:KEY``, ``max:KEY`` or "".
+        over: The searched settings.
+        data: Leave out runs that read other files than those below this folder.
     """
 
     out: Path = Path("outputs")
@@ -63,7 +66,11 @@ class Question:
 
 
 def compare_runs(question: Question) -> ResultTable:
-    """The table of a comparison, one row per group of runs, or per selection of the best. Raises :class:`UserError`."""
+    """Return the table of a comparison, with one row per group of runs, or per selection of the best.
+
+    Raises:
+        UserError: The request does not fit the runs.
+    """
     import pandas as pd
 
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
@@ -126,10 +133,10 @@ def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
 def _measured(
     runs: RunSet, measures: Sequence[str], planned: pd.Series
 ) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
-    """Yield (column of a measure; row -> its estimate over the finished runs that have the measure).
+    """Yield the column of each measure, and row -> its estimate over the finished runs that have the measure.
 
-    A measure whose values must not be mixed has several columns. ``planned``: number of finished runs of each row,
-    printed where fewer have the measure.
+    A measure whose values must not be mixed has several columns. ``planned``: the number of finished runs of each row,
+    which is printed if fewer have the measure.
     """
     for key in measures:
         top = 1.0 if is_share(key) else None
@@ -151,7 +158,7 @@ def _measured(
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
-    """Return (name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
+    """Return (name of a column of ``key``, its head) -> its values, with a column for each :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
     kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))
@@ -164,7 +171,10 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
 
 
 def _sorted(table: ResultTable, by: str) -> ResultTable:
-    """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
+    """Sort rows by a column.
+
+    Settings are ascending. Better values of measures are first, or higher ones if the better direction is unknown.
+    """
     if not by:
         return table
     for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):

@@ -1,4 +1,4 @@
-"""Selects the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
+"""Selection of the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """Selection rule: best mean of ``measure`` among the values of ``over``."""
+    """A selection rule: the best mean of ``measure`` among the values of ``over``."""
 
     measure: str
     better: Direction
@@ -29,7 +29,11 @@ class Rule:
 
 
 def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
-    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
+    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``.
+
+    Raises:
+        UserError: It is unknown which direction is better.
+    """
     sense, colon, name = text.partition(":")
     if not colon:
         sense = ""
@@ -45,12 +49,13 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return (settings that define a row, settings searched within it).
+    """Return the settings that define a row, and the settings that are searched within it.
 
-    If not given, the rows have the remaining settings that distinguish the runs.
+    By default, rows are defined by the remaining settings that distinguish the runs. If ``method.name`` is searched, so
+    are other method settings in which runs of the same name differ.
 
-    If ``method.name`` is searched, so are other method settings in which runs of one name differ. Raises
-    :class:`UserError` if there is nothing to select from.
+    Raises:
+        UserError: There is nothing to select from.
     """
     differing = runs.differing()
     if by is None and not over:
@@ -75,23 +80,26 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """Return a small set of the ``differing`` settings that distinguishes the runs.
 
-    The seed, ``less`` and the settings that ``less`` selects are not in it.
+    It does not contain the seed, the settings ``less``, and the settings that these select.
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
 
 
 def _is_inside(key: str, names: Sequence[str]) -> bool:
-    """Return whether ``key`` belongs to a group that one of ``names`` selects, as ``method.mu`` to ``method.name``."""
+    """Return whether ``key`` (``method.mu``) is in a group that one of ``names`` (``method.name``) selects."""
     return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     """Select the best in each row of grouped ``runs``, which agree in all but the searched settings.
 
-    Returns (the finished runs of the best candidates at the compared seeds; counts by row: ``n``, number of these runs;
-    ``settings``, number of candidates; ``fit``, number of eligible ones). Raises :class:`UserError` where a row has
-    several kinds of a number.
+    Returns:
+        The finished runs of the best candidates at the compared seeds, and counts by row: ``n``, the number of
+            these runs; ``settings``, the number of candidates; ``fit``, the number of eligible ones.
+
+    Raises:
+        UserError: A row has several kinds of a number.
     """
     table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
     measured = table.join(runs.values(rule.measure), how="inner")
@@ -114,7 +122,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 
 
 def _check_one_kind(runs: RunSet, rule: Rule) -> None:
-    """Raise :class:`UserError` where a row would select among numbers of several kinds."""
+    """Raise :class:`UserError` if a row would select among numbers of several kinds."""
     done = runs.finished.runs
     kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
     for own in kinds.groupby(done["row"]).unique():
@@ -127,7 +135,7 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """Return the set of seeds that most candidates have; of several such sets the largest."""
+    """Return the set of seeds that most candidates have, and of several such sets the largest."""
     counted = Counter(seeds)
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 

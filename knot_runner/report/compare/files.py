@@ -1,4 +1,7 @@
-"""Forms of a table of compared runs: terminal, exact frame and CSV. Its Markdown and LaTeX are those of all tables."""
+"""Formats of a table of compared runs: terminal, exact frame and CSV.
+
+Its Markdown and LaTeX are those of all tables.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _Shown = tuple[TerminalColumn, list[str]]
 
 @dataclass(frozen=True)
 class TerminalComparison:
-    """Rich renderable of a comparison for any width: measures that do not fit go to further blocks."""
+    """Rich renderable of a comparison for any width. Measures that do not fit go to further blocks."""
 
     table: ResultTable
 
@@ -67,7 +70,10 @@ def _shown(head: str, texts: list[str], right: bool = False) -> _Shown:
 
 
 def _joined(table: ResultTable, lead: list[_Shown]) -> list[_Shown]:
-    """The ``lead`` columns with all settings except task, method and run id merged into one column of ``key=value``."""
+    """Return the ``lead`` columns, with other settings merged into one column ``key=value``.
+
+    Task, method and run id stay separate.
+    """
     own: list[_Shown] = []
     rest = []
     for name, head, (printed, cells) in zip(table.keys, table.heads, lead, strict=False):
@@ -89,11 +95,10 @@ def _grid(columns: list[_Shown]) -> Table:
 
 
 def exact_frame(table: ResultTable) -> pd.DataFrame:
-    """Return the cells for CSV and Python: nothing rounded, each column of one type.
+    """Return the cells for CSV and Python, without rounding, and with one type per column.
 
-    An estimate is four columns: mean, low and high of the interval, and the number of runs.
-
-    A column of settings that are all numbers holds numbers, and whole numbers where all are.
+    An estimate has four columns: mean, low and high of the interval, and the number of runs. A column of settings that
+    are all numbers holds numbers, or integers if all are.
     """
     import pandas as pd
 
@@ -114,7 +119,7 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
 
 
 def comparison_csv(table: ResultTable) -> str:
-    """Return CSV text, unrounded. Absent cells are empty, and no text is a formula in a spreadsheet."""
+    """Return CSV text, without rounding. Missing cells are empty, and no text is a formula in a spreadsheet."""
     exact = exact_frame(table).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
     return str(escaped.to_csv(index=False, lineterminator="\n"))
@@ -126,7 +131,11 @@ FORMS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def form_of(path: Path) -> str:
-    """Return the ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
+    """Return the ending of ``path``, one of :data:`FORMS`.
+
+    Raises:
+        UserError: It has another ending.
+    """
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:
         raise UserError(f"unknown format{nearest(ending, FORMS)}", f"--export={path}")

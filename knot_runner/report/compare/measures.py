@@ -27,15 +27,17 @@ BETTER: dict[str, Direction] = {
 
 
 def known_measures(runs: RunSet) -> list[str]:
-    """Every dotted key that is a number, or null, in the result of one of ``runs``."""
+    """Return every dotted key that is a number, or null, in the result of one of ``runs``."""
     return sorted(runs.metrics["metric"].unique())
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     """Return the dotted keys of ``names``.
 
-    Without names: those of :data:`PREFERRED` that all finished runs have, else the first that any has. Raises
-    :class:`UserError`.
+    By default, these are those of :data:`PREFERRED` that all finished runs have, or the first that any run has.
+
+    Raises:
+        UserError: A name is unknown.
     """
     if names:
         known = known_measures(runs)
@@ -48,8 +50,11 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
     """Return the dotted key of ``name``.
 
-    ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds`` ``seconds.total``, ``bytes``
-    ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command.
+    ``f1`` stands for ``metrics.f1.ALL``, ``f1.MELD`` for ``metrics.f1.MELD``, ``seconds`` for ``seconds.total``, and
+    ``bytes`` for ``costs.bytes``.
+
+    Raises:
+        UserError: It is unknown. The message names the ``flag`` of the command.
     """
     there = set(keys)
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
@@ -83,19 +88,19 @@ def direction(key: str) -> Direction | None:
 
 
 def is_share(key: str) -> bool:
-    """Return whether ``key`` is a share, from 0 to 1, and printed as such."""
+    """Return whether ``key`` is a share from 0 to 1."""
     return top_of(key) == 1.0
 
 
 def measure_title(key: str) -> str:
-    """Return ``key`` in its short form: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
+    """Return the short form of ``key``: ``f1`` for ``metrics.f1.ALL``, ``bytes`` for ``costs.bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return (unit, its size in the unit of ``key``) to print a column of ``values`` in.
+    """Return the unit in which to print a column of ``values``, and its size in the unit of ``key``.
 
-    Bytes and FLOPs get a prefix that suits the largest value; all else is unchanged.
+    Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
     """
     group, _, name = key.partition(".")
     if group != "costs":
@@ -111,7 +116,10 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
 
 def digits(key: str, values: Sequence[float]) -> int:
-    """Return the decimals of a column of ``values``: three for a share, else four significant digits."""
+    """Return the number of decimals for a column of ``values``.
+
+    It is three for a share. Otherwise it gives four significant digits.
+    """
     if is_share(key) or not values:
         return 3
     if all(float(value).is_integer() for value in values):

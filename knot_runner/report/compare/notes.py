@@ -29,8 +29,8 @@ LEFT_OUT_STATES = {
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
     """Return lines on settings mixed within rows, other differences between rows, their seeds, and missing numbers.
 
-    ``runs``: the finished runs that are averaged, grouped; ``rows``: number of table rows; ``keys``: the settings
-    shown.
+    ``runs``: the finished runs that are averaged, grouped; ``rows``: the number of table rows; ``keys``: the settings
+    in the table.
     """
     differing = varying(runs.counted)
     used, own = (
@@ -52,7 +52,7 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
 
 
 def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
-    """Return lines on settings in which the runs of one mean differ, from the first row down."""
+    """Return lines on settings in which the runs of one mean differ, beginning with the first row."""
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
@@ -63,7 +63,7 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
 
 
 def _other_data(runs: RunSet) -> list[str]:
-    """Return lines on runs with the same task, settings and seed that were made from different data."""
+    """Return lines on runs with the same task, settings and seed that read different data."""
     task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
@@ -72,7 +72,7 @@ def _other_data(runs: RunSet) -> list[str]:
 
 
 def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return a line on runs that were computed on unlike machines, or one of them on several."""
+    """Return a line on runs that were computed on different machines, or on several."""
     names = sorted({run.result.machine for run in runs})
     if len(names) < 2 and not any(SEVERAL_MACHINES in str(run.result.notes) for run in runs):
         return []
@@ -82,7 +82,7 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
     """Return lines on confounded settings.
 
-    These are constant within rows but different between them, in config groups not in ``keys``.
+    These are constant within rows but differ between them, and belong to config groups that are not in ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys} | {SEED}
     first = runs.only(~runs.runs["row"].duplicated()).differing()
@@ -116,13 +116,13 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
 
 
 def _settings(values: dict[str, pd.Series]) -> str:
-    """Return ``training.lr (0.1, 0.01) and 3 more settings``."""
+    """Return a list of settings as text, such as ``training.lr (0.1, 0.01) and 3 more settings``."""
     texts = {key: [text[:24] for text in sorted_texts(own.unique())] for key, own in values.items()}
     return first_few([f"{key} ({_some(own)})" for key, own in texts.items()], _MAX_NAMED, more=" settings")
 
 
 def _some(texts: list[str], gap: str = ", ") -> str:
-    """Return ``a, b, ...``: the first few of ``texts``."""
+    """Return the first few of ``texts``, joined: ``a, b, ...``."""
     return gap.join(texts[:_MAX_NAMED]) + (", ..." if len(texts) > _MAX_NAMED else "")
 
 

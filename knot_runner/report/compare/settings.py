@@ -1,6 +1,6 @@
 """Settings of many runs as comparable text, by dotted key: filters, and which settings distinguish runs.
 
-Frames of settings have one row per run and one column per dotted key; a setting that a run lacks is NaN.
+Frames of settings have one row per run and one column per dotted key. A setting that a run lacks is NaN.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
+    """Return dotted key -> :func:`written` value, for all leaves of nested ``values``. An empty mapping is a leaf."""
     return {key: written(value) for key, value in leaves(values).items()}
 
 
 def written(value: Any) -> str:
-    """Return ``value`` in canonical typed form: ``4.0`` is ``4``, ``1e-2`` is ``0.01``, ``[1,2]``."""
+    """Return ``value`` in a canonical form: ``4`` for ``4.0``, ``0.01`` for ``1e-2``, ``[1,2]`` for a list."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def written(value: Any) -> str:
 
 
 def typed(text: str) -> str:
-    """Return the :func:`written` form of a value that a user typed: ``1.0`` is ``1``, ``True`` is ``true``."""
+    """Return the :func:`written` form of a value that a user typed: ``1`` for ``1.0``, ``true`` for ``True``."""
     text = text.strip()
     if text.startswith("["):
         return text.replace(" ", "")
@@ -72,7 +72,10 @@ def typed(text: str) -> str:
 
 
 def as_number(text: str | None) -> float | int | None:
-    """The number whose :func:`written` form is ``text``; None for other text, such as ``007``, and absent values."""
+    """Return the number whose :func:`written` form is ``text``.
+
+    None for other text, such as ``007``, and missing values.
+    """
     value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
     plain = value is not None and abs(value) < MAX_PLAIN  # not nan
     return value if plain and written(value) == text else None
@@ -88,7 +91,7 @@ def _parsed(text: str) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """Return ``texts`` as numbers if all are, as integers if all are; absent values stay absent."""
+    """Return ``texts`` as integers or numbers if all of them are. Missing values stay missing."""
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -97,7 +100,7 @@ def typed_column(texts: pd.Series) -> pd.Series:
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
-    """Return the sort key: numbers by size, then text, then absent values."""
+    """Return the sort key: numbers by size, then text, then missing values."""
     if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)
@@ -105,15 +108,16 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 
 def sort_places(texts: pd.Series) -> pd.Series:
-    """Return the rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
+    """Return the rank of each of ``texts`` in the order of :func:`sort_key`. Equal texts share a rank."""
     place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
     return texts.map(place).fillna(len(place)).astype("int64")
 
 
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
-    """Resolve ``key`` to a dotted key: itself, or for a group its name (``task`` is ``task.name``).
+    """Resolve ``key`` to a dotted key: itself, or for a group its name (``task.name`` for ``task``).
 
-    Raises :class:`UserError` with the keys of the same ending, or the nearest one.
+    Raises:
+        UserError: It is unknown. The message lists keys with the same ending, or the nearest one.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -127,7 +131,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
+    """Return each key's last part, or as many parts as make it unique; ``method`` for ``method.name``."""
     plain = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
     ends = {}
     for key, text in plain.items():
@@ -138,14 +142,14 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
-    """Return keys in which runs differ, including keys that only some have, in the order of :data:`ORDER`."""
+    """Return the keys in which runs differ, including keys that only some runs have, in the order of :data:`ORDER`."""
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
 
-    Earlier keys are preferred. A key of ``kept`` is included whenever it splits runs further than those before it.
+    Earlier keys are preferred. A key in ``kept`` is included if it divides runs further than those before it.
     """
     import pandas as pd
 
@@ -167,7 +171,10 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
 
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """The table row of each run, from 0: runs that agree in all ``keys`` share one; rows are sorted by values."""
+    """Return the table row of each run, counted from 0.
+
+    Runs with equal ``keys`` share one, and rows are sorted by values.
+    """
     import pandas as pd
 
     if not keys:
@@ -184,7 +191,10 @@ def _preference(key: str) -> tuple[int, int, int, str]:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter: ``text`` as typed; ``key`` unresolved; ``wanted``: values as ``written``, one for >=, <=, >, <."""
+    """A filter of runs.
+
+    ``text``: as typed; ``key``: unresolved; ``wanted``: values in :func:`written` form, a single one for >=, <=, >, <.
+    """
 
     text: str
     key: str
@@ -192,7 +202,10 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> list[bool]:
-        """Return whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
+        """Return for each run, given its ``values``, whether it passes.
+
+        A run without the setting passes ``!=`` only.
+        """
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
         numbers = values.map(as_number).astype("float64")  # NaN passes none
@@ -214,7 +227,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def split_commas(text: str) -> list[str]:
-    """Return ``a,[1,2]`` is ``a`` and ``[1,2]``."""
+    """Split ``text`` at commas outside of brackets: ``a`` and ``[1,2]`` for ``a,[1,2]``."""
     parts = [""]
     depth = 0
     for letter in text:
@@ -227,14 +240,15 @@ def split_commas(text: str) -> list[str]:
 
 
 def key_names(text: str) -> tuple[str, ...]:
-    """Return the keys in ``text``, which commas separate."""
+    """Return the keys in ``text``, which are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """Return (runs that pass all ``filters``, a line for every requested value that none of them has).
+    """Return the runs that pass all ``filters``, and a line for every requested value that no run has.
 
-    Raises :class:`UserError` for a key that no run has and, if no run passes, naming the filter that removed the last.
+    Raises:
+        UserError: No run has a key, or no run passes. The message names the filter that removed the last run.
     """
     known = runs.keys()
     lines = []
@@ -254,5 +268,5 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 
 def sorted_texts(values: Iterable[str]) -> list[str]:
-    """Return ``values`` in the order of :func:`sort_key`, an absent one as ``(absent)``."""
+    """Return ``values`` in the order of :func:`sort_key`, with a missing one as ``(absent)``."""
     return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

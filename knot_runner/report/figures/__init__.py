@@ -1,1 +1,1 @@
-"""Every figure; each reads run folders and writes one PNG."""
+"""Figures. Each one reads run folders and writes a PNG file."""

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """Draw ``matrix`` [N, N] in colors of ``look`` with a bar beside it and return the image.
+    """Draw ``matrix`` [N, N] in the colors of ``look`` with a color bar, and return the image.
 
-    It is sorted by ``groups`` [N] where there are any.
+    It is sorted by ``groups`` [N], if there are any.
     """
     if groups is not None:
         order = np.argsort(groups, kind="stable")
@@ -26,7 +26,7 @@ def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **loo
 
 
 def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
-    """Draw labels of the axes: of clients, or of their ``groups``, with lines between these and their numbers."""
+    """Label the axes with clients, or with their ``groups`` and lines between these."""
     if groups is None:
         axes.set(xlabel=xlabel, ylabel="client")
         axes.locator_params(integer=True)

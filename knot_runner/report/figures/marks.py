@@ -36,7 +36,7 @@ READING = {
 
 
 class SeriesLook(NamedTuple):
-    """SeriesLook of a series."""
+    """The color, line and marker of a series."""
 
     color: Any
     line: str
@@ -48,13 +48,13 @@ SeriesLooks = Mapping[str, SeriesLook]
 
 
 def _series(frame: pd.DataFrame, looks: SeriesLooks) -> Iterator[tuple[SeriesLook, str, pd.DataFrame]]:
-    """Yield (look, name, rows) of each series that has rows; looks are the same in every panel."""
+    """Yield (look, name, rows) of each series that has rows. Looks are the same in every panel."""
     for name, rows in frame.groupby("series", observed=True):
         yield looks[name], name, rows
 
 
 def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
-    """Put the names of places on the x axis, upright where they are long."""
+    """Put the names of the positions on the x axis, rotated if they are long."""
     names = summary.place.cat.categories
     spec = axes.get_subplotspec()
     room = LETTERS_PER_INCH * axes.figure.bbox.width / axes.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
@@ -75,7 +75,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
 
 
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a bar for the mean of each series at each place, and a whisker for its interval."""
+    """Draw a bar for the mean of each series at each position, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
     for look, name, own in _series(summary, looks):
         errors = (own.value - own.low, own.high - own.value)
@@ -84,7 +84,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a box of the values of each series at each place, and the values as points."""
+    """Draw a box of the values of each series at each position, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for look, name, own in _series(points, looks):
@@ -105,7 +105,7 @@ def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Seri
 def heat_map(
     axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks, form: str = "{:.3g}", **style: Any
 ) -> None:
-    """Draw a cell for each series and place, colored by the mean, which is written in it if there is room."""
+    """Draw a cell for each series and position, colored by the mean, which is written in it if there is room."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
     image = axes.imshow(table, aspect="auto", alpha=0.6, **style)  # pale, so that black text can be read

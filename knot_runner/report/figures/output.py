@@ -1,4 +1,4 @@
-"""Output of figures: the file formats, and the width in print, where title and notes are left to the caption."""
+"""Output of figures: file formats, and the width in print, where title and notes belong in the caption."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ NOTE_LINES = 2
 class FigureOutput:
     """File formats and width of figures.
 
-    ``formats``: keys of :data:`FORMATS`; ``width``: inches in print, or None for the figure's own size on a screen,
-    with the title above and the notes below.
+    ``formats``: keys of :data:`FORMATS`; ``width``: inches in print, or None for the figure's size on a screen, with
+    the title above and the notes below.
     """
 
     formats: tuple[str, ...] = ("png",)
@@ -90,7 +90,7 @@ def parse_width(text: str) -> float:
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
     """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix.
 
-    Each file is written atomically. On a screen, the title stands above and the notes below the panels.
+    Each file is written atomically. On a screen, the title is above and the notes are below the panels.
     """
     output = current_output()
     if not output.width:
@@ -107,7 +107,7 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
 def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """Add the title above the panels, left of a legend in the upper corner, and the notes below them.
 
-    The figure grows by long notes.
+    Long notes enlarge the figure.
     """
     width = 72 * figure.get_figwidth()
     taken = max((72 * one.get_window_extent().width / figure.dpi for one in figure.legends), default=0.0)
@@ -120,7 +120,7 @@ def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
 
 
 def _wrap_labels(figure: Figure) -> None:
-    """Draw titles and labels of axes that are longer than their axes, over several lines."""
+    """Wrap titles and labels that are longer than their axes."""
     figure.draw_without_rendering()  # axes have their places, and texts their sizes, once drawn
     for axes in figure.axes:
         wide, high = axes.get_window_extent().size

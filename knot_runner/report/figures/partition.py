@@ -1,4 +1,4 @@
-"""Figure of a partition: which share of each client's images is of which class, and how many images it has."""
+"""Figure of a partition: the share of each class in each client's images, and the number of its images."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROW = 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Write ``counts`` (int [clients, classes], training examples) as a heat map to ``path`` (PNG) and as CSV beside.
+    """Write ``counts`` (int [clients, classes], training examples) as a heat map and as CSV to ``path``.
 
-    Color is the share of the client's examples; bars are the client's examples. Classes without examples are in the
-    CSV only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
+    Color is the share of the client's examples; bars are their number. Classes without examples are in the CSV only,
+    and a note in the figure reports this. Returns lines on clients, sizes, largest class share and classes per client.
     """
     drawn = np.flatnonzero(counts.any(0)).tolist()
     missing = len(classes) - len(drawn)
@@ -51,7 +51,7 @@ def draw_partition(
 def partition_lines(counts: np.ndarray) -> list[str]:
     """Return two lines that describe a partition with ``counts`` [clients, classes].
 
-    Clients without examples count in the number and sizes of clients only.
+    Clients without examples count only in the number and sizes of clients.
     """
     sizes = counts.sum(1)
     held = counts[sizes > 0]

@@ -84,13 +84,15 @@ MOST_SERIES = 16
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """What is drawn of runs; keys of settings and measures are as in ``compare``.
+    """The request of a figure; keys of settings and measures are those of ``compare``.
 
-    ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
-    change of :data:`AXIS_LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color per value,
-    separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
-    rounds of a running mean, or below 1 their share of all rounds. ``mark``: None: curve by progress, bar by setting,
-    scatter by measure, box of clients.
+    Attributes:
+        x: One of :data:`PROGRESS`, a setting or a measure; "": round.
+        y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
+        by: The settings with a line or color per value, separated by commas; None: all that differ.
+        row, col: A setting with a panel for each value.
+        smooth: The number of rounds of a running mean, or below 1 their share of all rounds.
+        mark: None: curve by progress, bar by setting, scatter by measure, box of clients.
     """
 
     x: str = ""
@@ -103,7 +105,7 @@ class PlotRequest:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Return the name of its file."""
         return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
 
 
@@ -120,7 +122,11 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
-    """Draw the finished ``runs``; return the drawing and the axes of its panels. Raises :class:`UserError`."""
+    """Draw the finished ``runs``; return the drawing and the axes of its panels.
+
+    Raises:
+        UserError: The request does not fit the runs.
+    """
     import pandas as pd
 
     done = runs.finished
@@ -166,9 +172,9 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 
 
 def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
-    """Return a row for each run, or by request for each of its rounds, clients or pairs of classes.
+    """Return a row for each run, or as requested for each of its rounds, clients or pairs of classes.
 
-    Rows are indexed by run; all settings and numbers are columns.
+    Rows are indexed by run. All settings and numbers are columns.
     """
     import pandas as pd
 
@@ -184,7 +190,7 @@ def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
 
 
 def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
-    """Return the rows of rounds.jsonl with the changes of :data:`AXIS_LABELS`.
+    """Return the rows of rounds.jsonl with the changes in :data:`AXIS_LABELS`.
 
     For ``clients`` and ``confusion``, return a row for each client or pair of classes.
     """
@@ -208,7 +214,11 @@ def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
 
 
 def _column(name: str, points: pd.DataFrame) -> str:
-    """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
+    """Return the full key of the setting or number ``name``.
+
+    Raises:
+        UserError: It is unknown.
+    """
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))
     others = [] if name in PROGRESS else PROGRESS  # those that there are are in points, too
@@ -217,7 +227,7 @@ def _column(name: str, points: pd.DataFrame) -> str:
 
 
 def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the values of ``keys`` of each run as text, in categories in the order of the values."""
+    """Return the values of ``keys`` of each run as text, as categories in the order of the values."""
     import pandas as pd
 
     short = short_names(keys)
@@ -233,8 +243,8 @@ def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
     """Return the look of each of ``series``, which is indexed by run.
 
-    Where one setting of ``by`` has three numbers or more, its color is on a scale of them, and the other settings
-    decide the line; else the series' number decides both.
+    If one setting in ``by`` has at least three numbers, the color follows a scale of them, and the other settings
+    determine the line. Otherwise the number of the series determines both.
     """
     series = series[~series.index.duplicated()]
     turns = series.cat.codes + series.cat.codes // len(PALETTE)
@@ -250,7 +260,10 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Seri
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
-    """Return (label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
+    """Return the label of a setting or number with its unit, the factor to drawn values, and the largest value.
+
+    The largest drawn value is that of a share; None for others.
+    """
     title = measure_title(key)
     group = title.partition(".")[0]
     if group in METRICS:
@@ -262,7 +275,11 @@ def _axis(key: str) -> tuple[str, float, float | None]:
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
-    """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
+    """Draw ``points``, with a panel for each value of ``panel``.
+
+    Raises:
+        UserError: There are too many panels or series.
+    """
     points, mark = _placed(points, x, y, request)
     (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
     summary = _summary(points, mark, top)
@@ -314,7 +331,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """Return ``points`` with ``x`` and ``y`` as drawn and the ``place`` at which means are over runs, and the mark."""
+    """Return ``points`` with drawn values ``x`` and ``y`` and the ``place`` of their mean, and the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
@@ -348,8 +365,8 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
     """Return the estimate at each place of a series, in order.
 
-    It is the mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x``; of boxes median and
-    quartiles; of curves at the places that most of a series' runs have.
+    It is the mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x``. For boxes, it is median
+    and quartiles. Curves have estimates at the places that most runs of a series have.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Every figure by name. Each reads run folders, writes one PNG, and returns the numbers in it as lines of text."""
+"""The table of figures. Each one reads run folders, writes a PNG file, and returns its numbers as lines of text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
     """Return name -> figure of a preset whose ``report:`` is ``spec``.
 
-    The figures are its ``figures``, each a name or the fields of a :class:`PlotRequest`, or its kind.
+    They are its ``figures``, each a name or the fields of a :class:`PlotRequest`, or its kind.
 
-    Raises :class:`UserError` for an unknown name or field.
+    Raises:
+        UserError: A name or field is unknown.
     """
     kind = spec.get("kind", "methods")
     figures = spec.get("figures", ())

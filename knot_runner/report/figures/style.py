@@ -51,9 +51,9 @@ LOWEST_PANEL = 1.6
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn ``figure``, the ``title`` above and the ``notes`` below it.
+    """A drawn ``figure``, with the ``title`` above and the ``notes`` below it.
 
-    Its content is also given as ``lines`` of text and as ``numbers``, the CSV beside it.
+    Its content is also available as ``lines`` of text, and as ``numbers``, the CSV file next to it.
     """
 
     figure: Figure
@@ -66,15 +66,21 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Make ``function(runs, command)``, which draws finished runs, a figure.
+    """Convert ``function(runs, command)``, which draws finished runs, to a figure.
 
-    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
+    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines. This is
+    a decorator, with or without options. Runs that are left out or missing, and generated text, are noted under the
+    figure and in the returned lines.
 
-    A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
-    ``needs``: dotted key of a result, without which a run is not drawn. Runs
-    left out or missing, and generated text, are noted under the figure and in the returned lines. Raises
-    :class:`UserError` if no run is done, naming the ``command`` that makes them, and for runs of several tasks unless
-    ``one_task`` is False.
+    Args:
+        function: The function to convert.
+        one_task: Whether all runs must have the same task.
+        reads: Files that the function reads. A run without one of them is left out.
+        needs: Dotted key of a result. A run without it is left out.
+
+    Raises:
+        UserError: No run is finished, or the runs have several tasks. The message names the ``command`` that runs
+            them.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -119,9 +125,8 @@ def figure_settings() -> Iterator[None]:
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
 
-    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit.
-
-    It needs no screen and is none of matplotlib's current figures.
+    If the output's width is set, the panels keep their shape, and a row has as many as fit. The figure needs no screen,
+    and is not registered with pyplot.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -143,9 +148,9 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing``, with more ``notes`` in small type below it, as :func:`write_figure` does.
+    """Write ``drawing``, with further ``notes`` in small type below it, by :func:`write_figure`.
 
-    Its numbers are written as CSV beside it, each file whole or not at all.
+    Its numbers are written as CSV next to it. Each file is written atomically.
     """
     write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
@@ -153,7 +158,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
+    """Return name (method and distinguishing settings) -> its runs, which differ only in the seed."""
     groups = by_key(((run.method, run.label), run) for run in runs)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
@@ -167,12 +172,12 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 
 def seed_list(runs: Iterable[Run]) -> str:
-    """Return ``0, 1, 2``."""
+    """Return the seeds as text, such as ``0, 1, 2``."""
     return ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
 
 
 def seeds_note(runs: Sequence[Run]) -> str:
-    """Return a note on the seeds in lines and bands."""
+    """Return a note on the seeds in means and intervals."""
     seeds = seed_list(runs)
     return f"Lines: mean over seeds {seeds}; bands: 95% t intervals." if "," in seeds else f"Seed {seeds}."
 
@@ -183,21 +188,24 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
+    """Return a label's name as drawn: "no emotion" for ``no_emotion``, or two lines if ``gap`` is a line break."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
-    """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``.
+    """Put ticks with ``names`` at 0, 1, ... of an axis, by its method ``put`` (``set_xticks`` or ``set_yticks``).
 
-    All are put where they fit, else every 2nd, 5th, 10th, ...
+    All names are shown if they fit, otherwise every 2nd, 5th, 10th, ...
     """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
     put(range(0, len(names), step), [plain(name) for name in names[::step]], **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:
-    """Return one color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
+    """Return one color per label.
+
+    If labels lie on a line (sentiment), colors follow a scale. Otherwise they are as different as possible.
+    """
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
@@ -215,7 +223,7 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
     """Draw a line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``.
 
-    The area may reach beyond the axes: of two or three seeds it is so wide that lines could not be told apart.
+    The area may exceed the axes. With two or three seeds it is so wide that lines could not be distinguished.
     """
     axes.plot(one.places, one.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -226,19 +234,19 @@ def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: An
 
 
 def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
-    """Draw :func:`draw_band` for each of ``bands``, in its own of ``looks``."""
+    """Call :func:`draw_band` for each of ``bands``, with its look."""
     for name, one in bands.items():
         draw_band(axes, one, **looks[name], **more)
 
 
 def limit_to_shares(axes: Axes, top: float) -> None:
-    """End the axis of shares at 0 and ``top`` where it reaches beyond, but for the width of a line."""
+    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
     (low, high), edge = axes.get_ylim(), 0.015 * top
     axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Draw a box per array of ``values``, without points beyond the whiskers; return what was drawn."""
+    """Draw a box per array of ``values``, without points beyond the whiskers; return the artists."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
@@ -246,7 +254,7 @@ def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: floa
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
     """Make ``x``, ``y`` or ``xy`` logarithmic, with ticks at 1, 2 and 5 times powers of ten.
 
-    An axis that spans more than ``powers_from`` times its lowest value has them at the powers alone. ``options``: of
+    An axis that spans more than ``powers_from`` times its lowest value has ticks at powers only. ``options``: of
     matplotlib's LogLocator.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -261,15 +269,14 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
 
 
 def plain_tick(value: float, _: float) -> str:
-    """Return a tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
+    """Return a tick as a plain number. matplotlib's powers of ten would need its math text, which is off."""
     return f"{value:g}"
 
 
 def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Add a legend beside the panels, in print below them.
+    """Add a legend next to the panels, or in print below them.
 
-    ``shown``: names and what was drawn for each, or a dict of its line's look; of panels, what is labeled in any of
-    them.
+    ``shown``: names and their artists, or a dict of line styles; for panels, the labeled artists of all.
     """
     from matplotlib.lines import Line2D
 

@@ -44,8 +44,8 @@ NOT_SET = "(not set)"
 class PageRequest:
     """Inputs of a page.
 
-    They are the preset's name, a one-line description, its ``report:``, the command that makes its runs and the one
-    that makes the page.
+    They are the preset's name, a one-line description, its ``report:``, the command that runs it, and the command that
+    creates the page.
     """
 
     name: str
@@ -57,7 +57,7 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Standing:
-    """A job's state (one of :data:`JOB_STATES`) and, where it is not done, why."""
+    """A job's state (one of :data:`JOB_STATES`) and, if it is not done, the reason."""
 
     state: str
     cause: str = ""
@@ -65,9 +65,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: its description, the image as a ``data:`` address, and the numbers in it as lines.
+    """A figure: its description, the image as a ``data:`` address, and its numbers as lines.
 
-    ``problem``: if it could not be drawn, the reason.
+    ``problem``: the reason if it could not be drawn.
     """
 
     name: str
@@ -79,10 +79,10 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page; the template prints it and escapes every text.
+    """Content of a page. The template prints it and escapes every text.
 
     ``verdicts``: on all claims of the preset; ``unjudged``: why they could not be judged; ``settings``: key -> its
-    distinct values over the jobs; ``versions``: (provenance, number of runs), the most frequent first.
+    distinct values over the jobs; ``versions``: (provenance, number of runs), most frequent first.
     """
 
     request: PageRequest
@@ -96,32 +96,35 @@ class Page:
 
     @property
     def problems(self) -> list[str]:
-        """Lines on figures and claims that failed, with the reasons."""
+        """Return lines on figures and claims that failed, with the reasons."""
         found = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
         return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
 
     @property
     def counts(self) -> dict[str, int]:
-        """State -> number of jobs, without empty states."""
+        """Return the number of jobs per state, omitting empty states."""
         number = Counter(standing.state for _, standing in self.jobs)
         return {state: number[state] for state in JOB_STATES if number[state]}
 
     @property
     def version_keys(self) -> list[str]:
-        """The provenance keys that any run has."""
+        """Return the provenance keys that any run has."""
         return list(dict.fromkeys(key for facts, _ in self.versions for key in facts))
 
     @property
     def mixed(self) -> list[str]:
-        """The provenance keys in which the runs differ."""
+        """Return the provenance keys in which the runs differ."""
         return [key for key in self.version_keys if len({facts.get(key) for facts, _ in self.versions}) > 1]
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """Write the page of ``jobs`` to ``path``, atomically; return its content.
 
-    ``unfinished``: run id -> state of a run without a result. Raises :class:`UserError` if no run is done, like
-    :func:`preset_table` for runs that do not make a table, and if the file cannot be written.
+    ``unfinished``: run id -> state of a run without a result.
+
+    Raises:
+        UserError: No run is finished, the runs do not fit the table (see :func:`preset_table`), or the file cannot
+            be written.
     """
     page = build_page(request, jobs, unfinished)
     write_atomic(path, render_page(page, path.parent))
@@ -129,7 +132,7 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
 
 
 def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """Build the content of the page that :func:`write_page` writes."""
+    """Return the content of the page that :func:`write_page` writes."""
     unique = {job.run_id: job for job in jobs}  # several settings of a grid may be one run
     runs = load_runs(unique.values(), request.command)
     if not any(run.status in ("done", "diverged") for run in runs):
@@ -161,7 +164,7 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
 def _draw(
     name: str, figure: Callable[..., list[str]], jobs: Sequence[Job], notes: Sequence[str], command: str
 ) -> FigureView:
-    """Draw ``figure`` of ``jobs``; on failure the view has the reason."""
+    """Draw ``figure`` of ``jobs``. On failure, the view has the reason."""
     about = describe_figure(name, figure)
     with temporary_folder() as folder:
         path = folder / f"{name}.png"
@@ -187,7 +190,7 @@ def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
-    """State of a run and why it has no numbers; for a diverged run its last note, which names round and client."""
+    """Return the state of a run and why it has no numbers; for a diverged run its last note, with round and client."""
     if run.status == "missing":
         return unfinished.get(run.run_id, Standing("missing"))
     notes = run.result.notes if run.result else []
@@ -198,8 +201,8 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
 def render_page(page: Page, folder: Path | None = None) -> str:
     """Return ``page`` as HTML.
 
-    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``: where the page is
-    written, from which it links to the folders of runs; without it, runs are named without links.
+    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``: the folder of the
+    page, for links to the folders of runs; without it, runs have no links.
     """
     links = {}
     for run, _ in page.jobs:

@@ -26,8 +26,8 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 def summary_table(result: RunResult) -> Group:
     """Return the summary of a run.
 
-    It has the measures per data set before and after distillation, a federated run's measures and rounds, or a probe's
-    temperatures.
+    It shows the measures per data set before and after distillation, a federated run's measures and rounds, or a
+    probe's temperatures.
     """
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
@@ -37,7 +37,7 @@ def summary_table(result: RunResult) -> Group:
 
 
 def metrics_summary(name: str, result: RunResult) -> Group:
-    """Return each metric over all data sets, of a family without a summary of its own."""
+    """Return each metric over all data sets, for a family without its own summary."""
     values = {METRICS[metric].title: row["ALL"] for metric, row in result.metrics.items() if "ALL" in row}
     rows: list[SummaryRow] = [(title, [Text(number(value, 4))]) for title, value in values.items()]
     return run_view(name, result, ["metric", "value"], rows, cost_lines(result))
@@ -126,7 +126,10 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
 
 
 def cluster_lines(result: FederatedResult) -> list[str]:
-    """Return ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and their agreement with planted groups."""
+    """Return lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
+
+    They also state the agreement with known groups.
+    """
     clusters = result.clusters
     if clusters is None:
         return []
@@ -140,7 +143,7 @@ def cluster_lines(result: FederatedResult) -> list[str]:
 
 
 def _reached(result: FederatedResult) -> list[str]:
-    """Return ``target 0.740 not reached in 30 rounds``, or how to set one."""
+    """Return a line such as ``target 0.740 not reached in 30 rounds``, or how to set a target."""
     if result.target is None:
         return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
     first = result.rounds_to_target
@@ -151,7 +154,7 @@ def _reached(result: FederatedResult) -> list[str]:
 
 
 def _privacy_lines(result: FederatedResult) -> list[str]:
-    """Return the line on private training: its epsilon and delta, and how much was clipped.
+    """Return the line on private training: its epsilon and delta, and the share of clipped updates.
 
     For example ``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``.
     """
@@ -170,7 +173,10 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 
 def _on_clock(result: FederatedResult) -> list[str]:
-    """Return ``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
+    """Return a line on a fleet.
+
+    For example ``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``.
+    """
     fleet = result.fleet
     first = result.time_to_target
     if fleet is None:
@@ -185,7 +191,7 @@ def _on_clock(result: FederatedResult) -> list[str]:
 
 
 def personal_lines(result: FederatedResult) -> list[str]:
-    """Return lines on which of the clients' models is reported, and its gains and losses against the last round's."""
+    """Return lines on the clients' reported models, and on their gains and losses since the last round."""
     lines = []
     facts = result.personalization
     if facts is not None:
@@ -209,7 +215,7 @@ def personal_lines(result: FederatedResult) -> list[str]:
 
 
 def distill_summary(name: str, result: DistillResult) -> Group:
-    """The student's measures, those of the models trained for it, and the weight and first size of every term."""
+    """Return the measures of the student and of its teachers, and the weight and first ratio of every term."""
     measures = [metric for metric in METRICS if metric in result.metrics]
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []
@@ -243,7 +249,7 @@ def run_view(
 ) -> Group:
     """Return a table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows.
 
-    ``lines`` and the run's notes stand below it, dim. ``wraps``: whether values may wrap.
+    ``lines`` and the run's notes are below it, dimmed. ``wraps``: whether values may wrap.
     """
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
@@ -257,12 +263,12 @@ def bold(text: str) -> Text:
 
 
 def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
-    """Return ``lines`` and the run's notes, dim."""
+    """Return ``lines`` and the run's notes, dimmed."""
     return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
 
 
 def cost_lines(result: RunResult) -> list[str]:
-    """Return ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
+    """Return a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; none for results without costs."""
     costs = result.costs
     if costs is None:
         return []

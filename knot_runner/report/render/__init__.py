@@ -1,1 +1,1 @@
-"""Formats tables, claims, comparisons and runs for terminal, Markdown, LaTeX and CSV; names and numbers as text."""
+"""Formats of tables, claims, comparisons and runs: terminal, Markdown, LaTeX and CSV; names and numbers as text."""

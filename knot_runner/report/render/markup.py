@@ -1,4 +1,4 @@
-"""Writes tables as Markdown, LaTeX and CSV, the same way for tables, claims and comparisons."""
+"""Tables as Markdown, LaTeX and CSV, in the same way for tables, claims and comparisons."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CellText = str | tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TextGrid:
-    """A table as printed.
+    """A printed table.
 
-    ``right``: for each column, whether it has right alignment (numbers); ``title``: above it, "" for none.
+    ``right``: for each column, whether it is right-aligned (numbers); ``title``: above it, "" for none.
     """
 
     heads: Sequence[str]
@@ -81,7 +81,7 @@ def _latex_cell(cell: CellText) -> str:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
-    """Return CSV with escaped texts; None is empty.
+    """Return CSV with escaped texts. None is empty.
 
     Floats have ``digits`` significant digits, after rounding to ``decimals`` if any.
     """
@@ -101,7 +101,8 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
 def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
     """Write each of ``texts`` (suffix -> content) as ``name``.suffix below ``folder``, atomically; return the paths.
 
-    Raises :class:`UserError` for a name that is not :data:`PLAIN_NAME`, and when the folder cannot be written.
+    Raises:
+        UserError: The name is not a :data:`PLAIN_NAME`, or the folder cannot be written.
     """
     if not re.fullmatch(PLAIN_NAME, name):
         raise UserError(f"{name!r} is not a file name. Use letters, digits, '_', '-' and '.'")
@@ -143,7 +144,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
 def table_csv(table: ResultTable) -> str:
     """Return one line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
 
-    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` ones diverged.
+    Missing numbers are empty. ``seeds`` of the ``planned`` runs have this number, and ``diverged`` runs diverged.
     """
     rows = []
     for row in table.rows:
@@ -156,6 +157,6 @@ def table_csv(table: ResultTable) -> str:
 
 
 def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .tex into ``folder``; return the paths. Raises as :func:`write_forms`."""
+    """Write ``name``.md, .csv and .tex into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
     texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
     return write_forms(texts, folder, name)

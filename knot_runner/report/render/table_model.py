@@ -14,10 +14,14 @@ METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") f
 
 @dataclass(frozen=True)
 class TableCell(Estimate):
-    """One number.
+    """One number of a table.
 
-    ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable. ``text``:
-    printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's.
+    Attributes:
+        planned, diverged: Numbers of seeds.
+        gap: mean - paper; None if they are not comparable.
+        text: Printed instead of the mean.
+        std: Standard deviation, printed if there is no ``half``.
+        paper_std: The paper's standard deviation.
     """
 
     planned: int = 0
@@ -31,12 +35,17 @@ class TableCell(Estimate):
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns under one heading. ``digits`` 0 = counts. ``of_global``: columns of the global data set.
+    """Columns under one heading.
 
-    ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the grid it belongs to, in tables of kind
-    temperatures or clustered. ``head``: heading of the columns instead of their names, or ``heads``: one per column.
-    ``signed``: positive numbers have a plus sign. ``variant``: of several groups of one metric, which runs are in this
-    one (:func:`run_rows.variant`).
+    Attributes:
+        digits: Decimals; 0 for counts.
+        of_global: Columns of the global data set.
+        metric: Metric of the cells, if ``key`` is not its name.
+        block: The grid that it belongs to, in tables of kind temperatures or clustered.
+        head: Heading of the columns instead of their names.
+        heads: The same, one per column.
+        signed: Whether positive numbers have a plus sign.
+        variant: Of several groups of one metric, the runs in this one (:func:`run_rows.variant`).
     """
 
     key: str
@@ -53,7 +62,7 @@ class ColumnGroup:
     variant: str | None = None
 
     def heading(self, column: int) -> str:
-        """Name of a column; if ALL is the only one, the name of the metric."""
+        """Return the name of a column; if ALL is the only one, the name of the metric."""
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -65,9 +74,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row.
+    """A row of a table.
 
-    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its numbers.
+    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: the printed names; ``cells``: its
+    numbers.
     """
 
     keys: tuple[str | None, ...]
@@ -83,8 +93,8 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 class ResultTable:
     """A table.
 
-    ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes. ``keys``: of a
-    comparison, the settings below its ``heads``. No row is marked as best: that is for claims to decide.
+    ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes. ``keys``: in a
+    comparison, the settings below its ``heads``. No row is marked as best, because only claims decide this.
     """
 
     kind: str
@@ -98,8 +108,8 @@ class ResultTable:
     def blocks(self) -> list[list[ColumnGroup]]:
         """Return the groups of columns by grid.
 
-        There is one grid per metric in a table of methods, per case for temperatures, and per structure and weighting
-        for clustered runs; else a single grid.
+        There is one grid per metric in a table of methods, per case in one of temperatures, and per structure and
+        weighting for clustered runs. Other tables have a single grid.
         """
         if self.kind == "methods":
             return [[group] for group in self.groups]
@@ -113,6 +123,6 @@ def block_title(groups: Sequence[ColumnGroup]) -> str:
 
 
 def display(method: str) -> str:
-    """Return the method's name as the paper spells it: ``sinkhorn_e`` is Sinkhorn-E; other names stay."""
+    """Return the method's name as the paper spells it: Sinkhorn-E for ``sinkhorn_e``; other names are unchanged."""
     loss, _, weighting = method.partition("_")
     return f"{loss.title()}-{weighting.upper()}" if method in METHOD_NAMES else method

@@ -41,13 +41,13 @@ def text_line(text: str, style: str = "") -> Text:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text`` in one line, which a narrow terminal wraps by itself."""
+    """Print ``text`` in one line, which a narrow terminal wraps."""
     console.print(text_line(text, style), soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class TerminalColumn:
-    """A column.
+    """A column of a terminal table.
 
     ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are shortened;
     ``ratio``: share of the width, if the table fills it.
@@ -62,7 +62,7 @@ class TerminalColumn:
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
-    """Return a table that lists things: bold heads, or none if no column has one."""
+    """Return a table of items with bold heads, or without heads if no column has one."""
     has_heads = any(column.head for column in columns)
     made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
     return _filled(made, columns, rows)
@@ -74,7 +74,10 @@ def results_grid(
     padding: tuple[int, int, int, int] = (0, 2, 0, 0),
     head_style: str = "",
 ) -> Table:
-    """A table of numbers of many runs, with plain heads. ``padding``: of a cell, above, right, below and left."""
+    """Return a table of numbers of many runs, with plain heads.
+
+    ``padding``: of a cell, above, right, below and left.
+    """
     return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
 
 
@@ -112,7 +115,7 @@ def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """Rich renderable of a table for any width: mean and interval side by side, or below each other."""
+    """Rich renderable of a table for any width: mean and interval next to or below each other."""
 
     table: ResultTable
 
@@ -144,7 +147,8 @@ class TerminalTable:
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
     """Return one grid.
 
-    Methods: one head column, settings on its second line. Data sets, clustered runs: one column per head.
+    Tables of methods have one head column, with settings on its second line. Tables of data sets and of clustered runs
+    have one column per head.
     """
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one

@@ -1,6 +1,6 @@
 """Names and numbers as text.
 
-They are escaped for their target format; numbers have the digits of their metric, and large amounts decimal prefixes.
+Names are escaped for their target format. Numbers have the digits of their metric, and large amounts decimal prefixes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LATEX = {
 
 
 def plain(text: str) -> str:
-    """Return ``text`` in one line with control and invisible characters (ANSI codes among them) as ``?``."""
+    """Return ``text`` in one line, with control and invisible characters (including ANSI codes) as ``?``."""
     return _CONTROL.sub("?", text)
 
 
 def short_line(label: str) -> str:
-    """Return settings without their groups: ``task.labels.support=onehot`` is ``support=onehot``."""
+    """Return settings without their groups: ``support=onehot`` for ``task.labels.support=onehot``."""
     parts = [part.partition("=") for part in label.split(", ")]
     return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
@@ -45,13 +45,13 @@ def escape_latex(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """Return ``text`` changed so that no spreadsheet reads it as a formula (quoting is left to ``csv``)."""
+    """Return ``text``, changed so that no spreadsheet reads it as a formula (``csv`` adds quotes)."""
     text = plain(text)
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Return setting -> value of a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
+    """Return setting -> value in a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is divided."""
     found: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
@@ -65,7 +65,7 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return label -> displayed label: groups are split, and settings common to all ``labels`` left out."""
+    """Return label -> displayed label: groups are divided, and settings that all ``labels`` share are left out."""
     by_label = {label: label_settings(label) for label in labels}
     shared = set.intersection(*(set(facts.items()) for facts in by_label.values())) if len(by_label) > 1 else set()
     shown = {}
@@ -76,23 +76,26 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
-    """Return the first ``most`` of ``names``; of further ones only the number is given: ``a, b and 3 more``."""
+    """Return the first ``most`` of ``names`` and the number of further ones: ``a, b and 3 more``."""
     rest = len(names) - most
     return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
 
 def number(value: float, digits: int) -> str:
-    """Return ``0.4123`` as ``0.412`` (three digits); counts (``digits`` 0) with thousands separators."""
+    """Return a number as text: ``0.412`` for ``0.4123`` (three digits).
+
+    Counts (``digits`` 0) have thousands separators.
+    """
     return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """Return :func:`number`, with ``plus`` also a plus sign if the printed number is positive."""
+    """Return :func:`number`, with a plus sign if ``plus`` is true and the printed number is positive."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
-    """Return our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are none."""
+    """Return our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are no runs."""
     if cell.text:
         return cell.text
     if cell.mean is not None:
@@ -101,11 +104,11 @@ def value_text(cell: TableCell, group: ColumnGroup) -> str:
 
 
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
-    """Return the three texts of a printed cell.
+    """Return the three texts of a printed cell: mean, interval and the paper's number.
 
-    They are our mean (:func:`value_text`); ``±0.010``, or "" without an interval (under two seeds, and for counts that
-    agree) and standard deviation; the paper's number in brackets, with its printed digits and standard deviation, or ""
-    if the paper prints none.
+    The mean is :func:`value_text`. The interval is ``±0.010``, or "" without one (under two seeds, and for equal
+    counts) and without a standard deviation. The paper's number is in parentheses, with its printed digits and standard
+    deviation, or "" if the paper prints none.
     """
     half = cell.std if cell.half is None else cell.half
     interval = ""
@@ -123,7 +126,7 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 def too_few_seeds(estimate: Estimate) -> str:
     """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
 
-    At the observed variance, six seeds would exclude it. "" for others, and where nothing varies.
+    At the observed variance, six seeds would exclude 0. "" for other differences, and if nothing varies.
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
@@ -142,7 +145,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
-    """Return ``0.412±0.010``; the mean alone where there is no interval."""
+    """Return mean and interval as text, such as ``0.412±0.010``; the mean alone if there is no interval."""
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
@@ -170,7 +173,7 @@ def caption(table: ResultTable) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return ``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return a duration as text: ``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -187,7 +190,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return (prefix, factor) that print amounts up to ``largest`` with one to three digits before the point."""
+    """Return the prefix and factor that print amounts up to ``largest`` with one to three digits before the point."""
     step = 0
     while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
         step += 1
@@ -195,7 +198,7 @@ def prefix_of(largest: float) -> tuple[str, float]:
 
 
 def quantity(amount: float, unit: str) -> str:
-    """Return ``amount`` with three digits and a prefix: ``12.4 MB``, ``340 B``."""
+    """Return ``amount`` with three digits and a prefix, such as ``12.4 MB`` or ``340 B``."""
     prefix, factor = prefix_of(amount)
     value = amount / factor
     if f"{value:.3g}" == "1e+03" and prefix != PREFIXES[-1]:  # 999.9 rounds to a thousand

@@ -1,19 +1,20 @@
 """Uncertainty of an effect over seeds and test items: bootstrap of the items, Student's t over the seeds.
 
-With two to five seeds a percentile bootstrap cannot leave the range of the seeds: its 95% interval covers 51% of the
-time with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279; simulated).
-Student's t over the seeds treats them as independent, although all share the same test items: it covers 67% with five
-seeds if seeds and item sets have equal variance. So the variance of the mean has two parts: s^2 / n over seeds, and the
-part that seeds share through their items, the covariance of their effects when the items are resampled. The squares of
-the two half-widths add up (as in Zou & Donner 2008); the interval over items alone is the minimum width. Simulated
-coverage of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
+With two to five seeds, a percentile bootstrap cannot leave the range of the seeds: its 95% interval covers 51% with two
+seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279; simulated). Student's t over the
+seeds treats them as independent, although all share the same test items. It covers 67% with five seeds if seeds and
+item sets have equal variance. The variance of the mean therefore has two parts: s^2 / n over seeds, and the part that
+seeds share through their items, the covariance of their effects when the items are resampled. The squares of the two
+half-widths are added (as in Zou & Donner 2008). The interval over items alone is the minimum width. Simulated coverage
+of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
 
-Error control: neither the number of claims nor repeated looks increase the rate of false verdicts. The p-values of
-several claims are corrected by Holm's method. A preset fixes a number of seeds n beforehand (``report.seeds``). There
-is a verdict at n, 2 n, 4 n, ... seeds and at no other number, always over the seeds from 0 on, so that none can be
-picked. Of the 5% of false verdicts the first look spends two thirds, each further one two thirds of the rest: 2/3, 2/9,
-2/27, ..., which add up to one. By the union bound false verdicts stay within 5% for any stopping rule (group-sequential
-testing with alpha spending, Lan & DeMets 1983; most of it at the planned number, where most studies end).
+Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
+several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
+Verdicts are given at n, 2 n, 4 n, ... seeds and at no other number, always over the seeds from 0 on, so that none can
+be selected. Of the 5% of false verdicts, the first analysis spends two thirds, and each further one two thirds of the
+rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts stay within 5% for any stopping rule
+(group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the error is spent at the planned number,
+where most studies end.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class EffectEstimate:
 
     @property
     def flat(self) -> bool:
-        """Whether nothing varies, so that there is no spread to estimate from."""
+        """Return whether nothing varies, so that no spread can be estimated."""
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Return half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
+        """Return the half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
 
-        For one seed: over test items only.
+        For one seed, it covers test items only.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)
@@ -74,7 +75,7 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     """Return the two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
 
-    If all seeds are equal: the p-value of the sign test.
+    If all seeds are equal, it is the p-value of the sign test.
     """
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
@@ -97,8 +98,8 @@ def sign_test(seeds: int) -> float:
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
     """Return the probability that an interval excludes a threshold at distance ``gap``.
 
-    The interval is of level 1 - ``alpha`` over ``seeds`` seeds, two or more, on the same test items; effect and spread
-    are taken to be as estimated.
+    The interval has level 1 - ``alpha`` over ``seeds`` seeds, at least two, on the same test items. Effect and spread
+    are assumed to equal the estimates.
     """
     if estimate.flat:
         return float(gap > 0 and sign_test(seeds) < alpha)
@@ -116,7 +117,7 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
     """Return the estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items.
 
-    Seeds that share items have the same items in a row, others are drawn independently. ``replicates`` None: over seeds
+    Seeds that share items have the same items in a row; others are drawn independently. ``replicates`` None: over seeds
     only.
     """
     count = len(effects)
@@ -142,7 +143,7 @@ POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values (1979): below alpha if the family-wise error of a decision is."""
+    """Return Holm's adjusted p-values (1979). Decisions at alpha then have a family-wise error of at most alpha."""
     order = np.argsort(values, kind="stable")
     adjusted = [1.0] * len(values)
     worst = 0.0
@@ -154,14 +155,14 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """A planned look: a verdict at ``seeds`` seeds that spends ``share`` of the allowed error."""
+    """A planned interim analysis: a verdict at ``seeds`` seeds, which spends ``share`` of the allowed error."""
 
     seeds: int
     share: float
 
 
 def looks(planned: int, seeds: int) -> list[Look]:
-    """Return the looks at ``seeds`` or fewer, the first at the ``planned`` number of seeds."""
+    """Return the interim analyses at ``seeds`` or fewer seeds, the first one at the ``planned`` number."""
     found: list[Look] = []
     while (count := planned * 2 ** len(found)) <= seeds:
         found.append(Look(count, 2 / 3 ** (len(found) + 1)))
@@ -169,13 +170,11 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return the number of seeds beyond ``seeds`` until the first look with 80% power.
+    """Return the number of seeds in addition to ``seeds`` until the first interim analysis with 80% power.
 
-    Effect and spread are taken to be as estimated. ``gap``: from the effect to the threshold; ``claims``: number
-    decided at once.
-
-    None for one seed, whose spread is unknown; ``MAX_SEEDS + 1`` for more than ``MAX_SEEDS``, or never, since there are
-    too few test items.
+    Effect and spread are assumed to equal the estimates. ``gap``: distance from the effect to the threshold;
+    ``claims``: number of claims that are decided together. None for one seed, whose spread is unknown. ``MAX_SEEDS +
+    1`` for more than ``MAX_SEEDS``, or never, if there are too few test items.
     """
     if estimate.spread is None:
         return None

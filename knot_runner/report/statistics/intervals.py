@@ -1,7 +1,7 @@
-"""95% intervals, and the draws of test items that the bootstrap uses.
+"""95% intervals, and the draws of test items for the bootstrap.
 
-Intervals are Student's t of a mean over seeds, Wilson's of a share, and the percentile bootstrap of a metric (Efron
-1979). Draws of test items are the same for all runs of a test set.
+Intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric (Efron
+1979). Draws of test items are equal for all runs with the same test set.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ def normal_quantile(probability: float) -> float:
 
 
 def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
-    """Return the interval, clipped to the possible values 0 to ``top`` of a share; unchanged if ``top`` is None."""
+    """Return the interval, clipped to the range 0 to ``top`` of a share; unchanged if ``top`` is None."""
     return (low, high) if top is None else (max(low, 0.0), min(high, top))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean of ``values`` and half its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
 
-    One value has no interval: the half-width is None. Raises ValueError when ``values`` is empty.
+    The half-width of a single value is None.
+
+    Raises:
+        ValueError: ``values`` is empty.
     """
     n = len(values)
     if n == 0:
@@ -62,8 +65,8 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 class Estimate:
     """A mean over seeds and its 95% interval.
 
-    ``mean`` over ``n`` seeds, None without any; ``half``-width of its 95% interval, None for fewer than two seeds;
-    ``top``: maximum of a share, at which the interval is clipped, as at 0.
+    ``mean`` over ``n`` seeds, None without any; ``half``: the half-width of its 95% interval, None for fewer than two
+    seeds; ``top``: maximum of a share. The interval is clipped at 0 and ``top``.
     """
 
     mean: float | None = None
@@ -73,7 +76,7 @@ class Estimate:
 
     @property
     def band(self) -> tuple[float | None, float | None]:
-        """The interval; (None, None) for fewer than two seeds."""
+        """Return the interval; (None, None) for fewer than two seeds."""
         if self.mean is None or self.half is None:
             return None, None
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
@@ -87,7 +90,7 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
     """Return the number of seeds whose 95% interval excludes 0.
 
-    Mean and variance are taken to stay those of the ``n`` seeds. None for more than :data:`MAX_SEEDS`.
+    Mean and variance are assumed to stay those of the ``n`` seeds. None for more than :data:`MAX_SEEDS`.
     """
     level = (1 + LEVEL) / 2
     spread = half * math.sqrt(n) / student_quantile(level, n - 1)
@@ -125,9 +128,9 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
 
 
 def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
-    """Yield the places [rows, items] of ``items`` test items drawn with replacement.
+    """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
 
-    Each yielded array has some of the resamples.
+    Each array has some of the resamples.
     """
     import numpy as np
 
@@ -170,5 +173,5 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
 
 
 def log_log_slopes(places: Sequence[float], rows: np.ndarray) -> list[float]:
-    """Return least-squares slope of log(row) on log(``places``) [N] for each of ``rows`` [R, N], all positive."""
+    """Return the least-squares slope of log(row) over log(``places``) [N] for each of ``rows`` [R, N], all positive."""
     return list(map(float, np.polyfit(np.log(places), np.log(rows).T, 1)[0]))

@@ -37,7 +37,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 
 
 def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
-    """Return the table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
+    """Return the table of a preset whose ``report:`` is ``spec``. Raises the errors of :func:`build_table`."""
     notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
     metrics = spec.get("metrics", table_kind(kind).usual)
@@ -80,14 +80,18 @@ def build_table(
 
 
 def table_kind(name: str) -> TableKind:
-    """Return the kind of table ``name``. Raises :class:`UserError` if it is unknown."""
+    """Return the kind of table ``name``.
+
+    Raises:
+        UserError: It is unknown.
+    """
     if name not in TABLE_KINDS:
         raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
     return TABLE_KINDS[name]
 
 
 def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
-    """Return the paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
+    """Return the paper's table to show next to ours, after checking that it fits its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:

@@ -27,7 +27,7 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Return lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
+    """Return lines on missing runs per table row. Rows with equal numbers are joined, and damaged results are named.
 
     ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each.
     """
@@ -103,7 +103,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
     """Return lines on the data sets in ALL, if they differ between runs or from the paper.
 
-    ``measured``: data sets of each run.
+    ``measured``: the data sets of each run.
     """
     lines = ["The runs have different data sets, so their ALL are not comparable."] if len(set(measured)) > 1 else []
     there = set().union(*measured)
@@ -135,7 +135,7 @@ def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> boo
 
 
 def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
+    """Return a line on data that differ from the paper's (see :func:`same_data`), or []."""
     if table is None or same_data(members, table, case):
         return []
     ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]

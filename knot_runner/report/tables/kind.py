@@ -1,4 +1,4 @@
-"""A kind of table: the function that builds it, its valid options, and the number that it makes of runs."""
+"""A kind of table: the function that builds it, and its valid options."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def aggregate(
     comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """Return the cell of the mean of ``ours`` over the seeds of ``members``, beside the ``paper``'s number.
+    """Return the cell of the mean of ``ours`` over the seeds of ``members``, next to the ``paper``'s number.
 
-    ``ours``: None: not measured; ``members``: rows as in :func:`run_rows`. The gap to the paper is given only if the
-    two are ``comparable``. ``top``: maximum of a share, 1 or 100.
+    ``ours``: None: not measured; ``members``: rows as in :func:`run_rows`. The gap to the paper is set only if the two
+    are ``comparable``. ``top``: maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
     planned = len(set(members["seed"]))
@@ -42,8 +42,12 @@ def aggregate(
 class TableRequest:
     """Inputs of a table.
 
-    ``runs``: those of the preset, finished or not; ``printed``: the paper's table beside it, or None; ``metrics``:
-    those shown, in this order; ``options``: the preset's ``report:``; ``command``: the command that makes the runs.
+    Attributes:
+        runs: Those of the preset, finished or not.
+        printed: The paper's table next to it, or None.
+        metrics: The metrics in it, in order.
+        options: The preset's ``report:``.
+        command: The command that runs the preset.
     """
 
     runs: Sequence[Run]
@@ -57,10 +61,12 @@ class TableRequest:
 class TableKind:
     """A kind of table.
 
-    ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names in
-    ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that can be
-    shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
-    columns come from it.
+    Attributes:
+        make: Returns rows, their heads, groups of columns and footnotes.
+        metrics: Valid names in ``report.metrics``; None for any.
+        usual: The default ones.
+        printed: The kind of the paper's table that can be shown next to it; "" for none.
+        needs: A suitable printed table, if the kind requires one because its rows or columns come from it.
     """
 
     make: Callable[[TableRequest], Parts]

@@ -40,9 +40,10 @@ def methods_by_data(
 ) -> Parts:
     """Return the table of the requested metrics on the data sets ``columns``, plus ``more`` columns.
 
-    ``more``: each with the number that it shows of a run.
+    ``more``: further groups of columns, each with the function that returns its number of a run.
 
-    Raises :class:`UserError` for runs, or a printed table, of another task.
+    Raises:
+        UserError: Runs, or the printed table, belong to another task.
     """
     runs = request.runs
     table = request.printed
@@ -88,7 +89,7 @@ def methods_by_data(
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return rows of methods in the paper's order; others and labels as requested."""
+    """Return rows of methods in the paper's order; other methods and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     place = ranks(METHOD_NAMES)
     order = rows["method"].map(lambda method: place.get(method, len(place)))
@@ -96,7 +97,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """Return the paper's data sets, then our others, the global ones last; then ALL."""
+    """Return the paper's data sets, then our others, then the global ones, and ALL."""
     ours = dict.fromkeys(name for run in there for block in run.result.metrics.values() for name in block)
     of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
@@ -111,7 +112,7 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
 
 
 def _groups(metric: str, columns: tuple[str, ...], there: Sequence[MeasuredRun]) -> list[ColumnGroup]:
-    """Return a group per kind of number that a column must not mix; epsilon always names its relation and delta."""
+    """Return a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
     of_global = _global_sets(there)
     marked = tuple(column for column in columns if column in of_global)
