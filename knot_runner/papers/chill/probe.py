@@ -1,7 +1,7 @@
 """The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
 
-How large gradients are at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far one
-training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
+It computes the size of gradients at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far
+one training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
 specify are settings (:class:`ProbeSettings`). One model serves all three figures.
 """
 
@@ -44,14 +44,16 @@ def probe_part(
     watch: Progress,
     note: Callable[[str], None],
 ) -> Tensors | None:
-    """Return part ``number`` of a probe, on the CPU; None after the last. ``state``: after the parts before it.
+    """Return part ``number`` of a probe, on the CPU; None after the last. ``state``: the parts before it.
 
-    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
-    ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
-    Part 2, M wrong images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized
-    pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put
-    the image right), ``boundary.tried`` int64 [1]. Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C],
-    ``softmax.label`` and ``softmax.row`` int64 [1].
+    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others are arrays of ``probe.safetensors``
+    for K temperatures:
+
+    - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
+    - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
+      (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the
+      image is correct after the step), ``boundary.tried`` int64 [1]
+    - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
 
     Raises:
         UserError: The central training diverges, or there is no image of ``shown_class``.
@@ -87,9 +89,8 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
 def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
-    Without one, it is of the first image, with a warning.
-
-    The paper shows one image of its class, without saying which.
+    If there is none, it is that of the first image, with a warning. The paper shows one image of its class, without
+    saying which.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
     wrong = (logits.argmax(1) != config.shown_class).nonzero()[:, 0]
@@ -108,7 +109,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable
 
 @dataclass(frozen=True)
 class Probed:
-    """``model`` on ``device``, in evaluation mode, its parameters fixed; and the training images."""
+    """``model`` on ``device``, in evaluation mode with fixed parameters, and the training images."""
 
     model: nn.Module
     data: ImageData
@@ -130,9 +131,9 @@ def start_probe(
     device: torch.device,
     watch: Progress,
 ) -> Tensors:
-    """Return the model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1.
+    """Return the model's weights and buffers: initial ones, or those after ``warm_epochs`` of central training at T=1.
 
-    The paper says no more than "an initial neural network".
+    The paper says only "an initial neural network".
     """
     weights, buffers = flat.initial(network, settings.seed)
     if config.warm_epochs:
@@ -178,9 +179,9 @@ def gradient_norms(
 ) -> tuple[Tensor, Tensor]:
     """Return norms [K, n] of the gradients of CE(z / T, y) at the input layer, and whether images are correct [n].
 
-    It is with respect to the weights (without bias) of the first linear or convolutional layer, and follows from the
-    gradient of that layer's output. One forward pass serves all temperatures. The model must treat images one by one,
-    as it does in evaluation mode.
+    The gradient is with respect to the weights (without bias) of the first linear or convolutional layer, and is
+    computed from the gradient of that layer's output. One forward pass serves all temperatures. The model must process
+    images one by one, as it does in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
@@ -202,7 +203,7 @@ def gradient_norms(
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
     """Return (softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
 
-    p - 1 of the true class is taken as minus the sum of the others, which keeps its digits where p rounds to 1.
+    p - 1 of the true class is computed as minus the sum of the others, which stays accurate if p rounds to 1.
     """
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
@@ -224,10 +225,10 @@ DOUBLINGS = 12
 
 @torch.no_grad()
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
-    """Return the arrays of the boundary (Fig. 2) for the M of ``rows`` that the model has wrong.
+    """Return the arrays of the boundary (Fig. 2) for the M images of ``rows`` that the model misclassifies, on the CPU.
 
     They are ``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1];
-    see :func:`probe_part`. On the CPU.
+    see :func:`probe_part`.
     """
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
@@ -257,13 +258,13 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
-    """Return the smallest epsilon [n] of a changed argmax (FGSM on the loss of the decision).
+    """Return the smallest epsilon [n] that changes the argmax (FGSM on the loss of the decision).
 
-    It is the first at which ``forward(images + epsilon * sign(gradient))`` has another argmax.
+    It is the first one at which ``forward(images + epsilon * sign(gradient))`` has another argmax.
 
-    For an image that is wrong already, a change of decision is a change to any other class. The upper end of the
-    interval doubles until the decision changes, then bisection; a change and its reversal within one interval
-    [e, 2e] is not seen. Pixels are not clipped to their range. inf: no change up to ``attack_limit``.
+    For a misclassified image, a change to any other class counts. The upper end of the interval doubles until the
+    decision changes, followed by bisection. A change and its reversal within one interval [e, 2e] are not detected.
+    Pixels are not clipped to their range. inf: no change up to ``attack_limit``.
     """
     with torch.enable_grad():
         moved = images.detach().requires_grad_()
@@ -285,14 +286,18 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
 def _excess(logits: Tensor, target: Tensor) -> Tensor:
     """Return log(exp(CE) - 1) [n], whose gradient has the sign of that of CE(z, target).
 
-    It does not vanish where the probability of the target rounds to 1, as CE does after a step at a low temperature.
+    Unlike the gradient of CE, it does not vanish if the probability of the target rounds to 1, as after a step at a low
+    temperature.
     """
     of_target = target[:, None]
     return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
 
 
 def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """Return (low, high) [n], where the decision at ``high`` is another than at ``low``; high = inf where none is."""
+    """Return (low, high) [n] such that the decision at ``high`` differs from that at ``low``.
+
+    high = inf if there is none.
+    """
     high = torch.full_like(low, torch.inf)
     for doubling in range(DOUBLINGS + 1):
         size = torch.full_like(low, limit * 2.0 ** (doubling - DOUBLINGS))
@@ -305,9 +310,9 @@ def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: flo
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
-    """Return each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, from one start.
+    """Return each parameter [n, ...] after one SGD step on CE(z / T, y) of each image separately, from the same start.
 
-    In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
+    The model is in evaluation mode, because a batch of one image has no statistics for BatchNorm.
     """
     weights: Tensors = dict(model.named_parameters())
 

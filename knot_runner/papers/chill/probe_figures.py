@@ -59,13 +59,11 @@ SOFTMAX_NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class ProbeRecord:
-    """Arrays as :func:`knot_runner.papers.chill.probe.probe_part` names them, the images of all seeds pooled.
+    """Arrays with the names in :func:`knot_runner.papers.chill.probe.probe_part`, with the images of all seeds pooled.
 
-    K temperatures, N images of Fig. 1, M of Fig. 2.
-
-    ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked
-    at for M wrong ones. Of the lowest seed: ``shares`` [K, C] of an image of class ``label``, row ``row`` of the
-    training images.
+    K temperatures, N images of Fig. 1, M of Fig. 2. ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M],
+    ``put_right`` [K, M]; ``tried``: the number of images that were checked to find M misclassified ones. For the lowest
+    seed: ``shares`` [K, C] of an image of class ``label``, row ``row`` of the training images.
     """
 
     temperatures: list[float]
@@ -81,7 +79,11 @@ class ProbeRecord:
 
 
 def pool_probes(runs: Sequence[Run]) -> ProbeRecord:
-    """Return the pooled records of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
+    """Return the pooled records of ``runs``, the seeds of one setting.
+
+    Raises:
+        UserError: A file is damaged.
+    """
     parts = [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
     first = parts[0]
     pooled = {name: np.concatenate([part[name] for part in parts], -1) for name in first}
@@ -101,9 +103,9 @@ def pool_probes(runs: Sequence[Run]) -> ProbeRecord:
 
 @figure_of(reads=(ARRAYS,))
 def gradient_figure(runs: list[Run], command: str) -> Drawing:
-    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
+    """Histograms of gradient norms by temperature, separately for correct and misclassified images (Fig. 1).
 
-    A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
+    There is a row of two panels per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
     """
     probes, colors = _probes(runs)
     made, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
@@ -130,9 +132,9 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Return the edges of the bins, up to the largest norm.
+    """Return the edges of the bins, from just below the smallest norm that is not 0 up to the largest norm.
 
-    They begin just below the smallest norm that is not 0 (at least :data:`MIN_NORM` of the largest).
+    The first edge is at least :data:`MIN_NORM` of the largest norm.
     """
     positive = norms[norms > 0]
     if not len(positive):
@@ -143,10 +145,12 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @figure_of(reads=(ARRAYS,))
 def boundary_figure(runs: list[Run], command: str) -> Drawing:
-    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
+    """Box plots of the distance to the boundary after one step minus the distance before, by temperature (Fig. 2).
 
-    A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
-    model has an image wrong.
+    There is a panel per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+
+    Raises:
+        UserError: No model misclassifies an image.
     """
     probes, colors = _probes(runs)
     if not any(len(probe.before) for probe in probes.values()):
@@ -195,7 +199,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
 def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
-    A panel per setting; the probabilities go into a CSV beside the PNG.
+    There is a panel per setting. The probabilities are written to a CSV file next to the PNG.
     """
     probes, colors = _probes(runs)
     known = runs[0].result.labels.names if runs[0].result.labels else []
@@ -231,7 +235,7 @@ def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, An
 
 
 def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
-    """Return the setting's name, which stands before what is said of it where there are several."""
+    """Return the setting's name, as a prefix of lines about it, if there are several settings."""
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 

@@ -1,10 +1,10 @@
 """Tables of federated runs at several temperatures.
 
-They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round beside a printed trace
+They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round next to a printed trace
 (FLex&Chill's public notebook).
 
-Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T); rounds to target are rounds trained until it is met. The
-paper's Table 1 prints the index of the last of them, from 0, which is one less.
+Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T). Rounds to target count the rounds until it is reached.
+The paper's Table 1 prints the index of the last of these rounds, counted from 0, which is one less.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ FROM_0 = 1
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """Return a row per temperature (and rate control), a block of columns per case.
+    """Return a row per temperature (and rate control), and a block of columns per case.
 
     ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
-    Raises :class:`UserError` for invalid options.
+
+    Raises:
+        UserError: An option is invalid.
     """
     options = request.options
     table = request.printed
@@ -76,7 +78,7 @@ def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
 
 
 def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
-    """Return the cell of column ``name`` of ``own``, the runs of one case and row."""
+    """Return the cell of column ``name`` for ``own``, the runs of one case and row."""
     row = printed_row(table, case, key)
     paper = row[table.columns.index(name)] if table and row and name in table.columns else None
     like = comparable(own["run"]) and same_data(own["run"], table, case)
@@ -92,9 +94,10 @@ def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: Print
 
 
 def trace(request: TableRequest) -> Parts:
-    """A row per temperature; columns: accuracy and loss at T after the rounds that the printed table has, from 1.
+    """Return a row per temperature, with accuracy and loss at T after the rounds in the printed table, counted from 1.
 
-    Raises :class:`UserError` for runs of several cases.
+    Raises:
+        UserError: The runs have several cases.
     """
     table = request.printed
     assert table is not None  # TABLE_KINDS
@@ -144,9 +147,9 @@ def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Return lines on seeds excluded from the means of rounds and speed-up, with reasons.
+    """Return lines on seeds that are excluded from the means of rounds and speed-up, with reasons.
 
-    ``rows``: of a case, from :func:`chilling_frame`.
+    ``rows``: those of a case, from :func:`chilling_frame`.
     """
     reasons: dict[str, list[str]] = {}
     for key, own in rows[rows["finished"]].groupby("key", sort=False):
@@ -179,11 +182,11 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 def chilling_frame(
     rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
-    """Return ``rows`` of :func:`case_rows` with the numbers that tables show.
+    """Return ``rows`` of :func:`case_rows` with the numbers in tables.
 
-    Adds the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to reach:
-    ``target``, or the best of the T=4 run with the same seed and other settings), and each of :data:`CHILLING_COLUMNS`.
-    NaN: unknown, or the goal is not met.
+    The additional columns are ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to
+    reach: ``target``, or the best of the T=4 run with the same seed and other settings), and each of
+    :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not reached.
     """
     import pandas as pd
 
@@ -213,7 +216,7 @@ def chilling_frame(
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
-    """For each row, the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
+    """Return for each row the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
     import pandas as pd
 
     place = ["case", "other", "seed"]
@@ -223,7 +226,7 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
+    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not reach its goal."""
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 

@@ -1,1 +1,1 @@
-"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973): distances, coresets. Open ``settings.py`` first."""
+"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973): distances, coresets. Start with ``settings.py``."""

@@ -1,7 +1,7 @@
-"""Tables of clustered federated learning: accuracy by graph and support beside the vanilla algorithm (FedWaD 1-5).
+"""Tables of clustered federated learning: accuracy by graph and support next to the vanilla algorithm (FedWaD 1-5).
 
-A row is a data set, an algorithm and a number of clients; a column is a structure of the clients' data, a graph and a
-support size. Runs without clusters are the vanilla algorithm; they have no support size.
+A row is a data set, an algorithm and a number of clients. A column is a structure of the clients' data, a graph and a
+support size. Runs without clusters are the vanilla algorithm and have no support size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VANILLA = "vanilla"
 
 @dataclass(frozen=True, order=True)
 class GridRow:
-    """A row. ``other``: more settings in which the runs differ, as text."""
+    """A row; ``other``: further settings in which the runs differ, as text."""
 
     data: str
     algorithm: str
@@ -52,14 +52,14 @@ class GridRow:
 
     @property
     def name(self) -> str:
-        """The row's name for use in a sentence."""
+        """Return the row's name for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return f"{self.data} {self.algorithm} N={self.clients}{rest}"
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column. ``graph`` none: no clusters; ``support``: S, None without clusters."""
+    """A column; ``graph`` none: no clusters; ``support``: S, None without clusters."""
 
     structure: str
     graph: str
@@ -67,22 +67,22 @@ class GridColumn:
 
     @property
     def head(self) -> str:
-        """``affinity 10``, below a heading that names the structure."""
+        """Return the head, such as ``affinity 10``, below a heading that names the structure."""
         return VANILLA if self.graph == "none" else f"{self.graph} {self.support}"
 
     @property
     def key(self) -> str:
-        """``strong_affinity_S10``, as in CSV files."""
+        """Return the key in CSV files, such as ``strong_affinity_S10``."""
         return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
 
     @property
     def vanilla(self) -> GridColumn:
-        """The vanilla column that this one is compared with."""
+        """Return the vanilla column with which this one is compared."""
         return GridColumn(self.structure, "none", None)
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key: vanilla first, then by support; affinity before nearest neighbors."""
+        """Return the sort key: vanilla first, then by support; affinity before nearest neighbors."""
         return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
 
 
@@ -96,9 +96,10 @@ def clustered(request: TableRequest) -> Parts:
     """Return a row per data set, algorithm and number of clients, plus a row of gains per data set.
 
     There is a block of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's
-    numbers are shown with its own weighting only.
+    numbers are shown with its weighting only.
 
-    Raises :class:`UserError` for runs that do not belong in this table.
+    Raises:
+        UserError: A run does not belong in this table.
     """
     table = request.printed
     metrics = request.metrics
@@ -178,7 +179,7 @@ def _uplift(
 ) -> TableCell:
     """Return the mean and standard deviation over rows of the gain of clustering over vanilla.
 
-    Empty unless all ``needed`` rows are present, since a mean over other rows is a different number.
+    The cell is empty unless all ``needed`` rows exist, because a mean over other rows is a different number.
     """
     if place == place.vanilla:
         return TableCell()
@@ -219,11 +220,14 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     """Return a row per cell and seed.
 
     Columns: ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its ``key``, ``seed`` and
-    ``run``; of a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
+    ``run``; for a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
 
-    ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
-    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients. Raises
-    :class:`UserError` for runs that this table has no row for, ValueError for two unlike runs of one cell.
+    ``algorithms``: method -> its name in the paper; others keep their names. A vanilla run that is requested once per
+    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients.
+
+    Raises:
+        UserError: This table has no row for a run.
+        ValueError: Two different runs have the same cell.
     """
     import pandas as pd
 
@@ -254,7 +258,10 @@ def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
+    """Return the columns of any row: the strong structure first, then none, then others.
+
+    See :attr:`GridColumn.order`.
+    """
     unlike = set(frame["place"])
     rank = ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
     return sorted(unlike, key=lambda place: (rank[place.structure], place.order))

@@ -1,7 +1,8 @@
 """Coresets of clients' data (FedWaD 4).
 
-One is of all clients' data: in each epoch, some clients send gradients by its points (D.2). The other kind is one per
-client, of its own data; all together classify by the nearest neighbor.
+One kind of coreset represents all clients' data: in each epoch, some clients send gradients with respect to its points
+(D.2). The other kind is one coreset per client, learned from its own data. Together, these classify by the nearest
+neighbor.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
 
 def participants(config: CoresetSettings, clients: int) -> int:
-    """Return how many of ``clients`` an epoch draws."""
+    """Return the number of ``clients`` that an epoch draws."""
     return config.participants or min(PARTICIPANTS, clients)
 
 
@@ -112,7 +113,7 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
+    """Run one epoch: participants, sampled with (seed, epoch), send gradients, and the points take one step."""
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
     found = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
@@ -127,12 +128,12 @@ def advance_epoch(
 
 
 def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
-    """Return the first points, drawn by (seed, *names)."""
+    """Return the initial points, drawn with (seed, *names)."""
     return descent.first_descent(config.points, dimension, config.start_scale, numpy_generator(seed, *names, "start"))
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Return ``most`` of ``rows``, drawn without replacement; all if there are no more, or ``most`` is None."""
+    """Return ``most`` of ``rows``, drawn without replacement; all rows if there are no more, or if ``most`` is None."""
     return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
@@ -151,18 +152,18 @@ def pull(
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
-    """Raise :class:`UserError` when points are not finite or so large that their squares overflow."""
+    """Raise :class:`UserError` if points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
         raise UserError(f"{lr} makes the coreset diverge in {where}. Use a smaller one", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return for each of ``points`` [K, d] the label of the nearest of ``samples`` [n, d] (FedWaD 4)."""
+    """Return for each of ``points`` [K, d] the label of the nearest one of ``samples`` [n, d] (FedWaD 4)."""
     return labels[squared_distances(points, samples).argmin(1)]
 
 
 def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """Write ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
+    """Write ``coreset.safetensors``: the points (``codes``), decoded images (``points``), and ``more``."""
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
@@ -172,7 +173,7 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 def describe_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
 ) -> None:
-    """Record the facts common to both kinds of coreset, learned in the log ``rows``.
+    """Record the facts that both kinds of coreset share, from the log ``rows``.
 
     ``shape``: of an image, or the number of a text's features.
     """
@@ -192,7 +193,7 @@ def describe_coresets(
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Return the prepared examples of clients, and the rows that an encoder of images is trained on.
+    """Return the prepared examples of clients, and the rows that train an encoder of images.
 
     All examples are prepared; rows are ascending.
 
@@ -213,7 +214,7 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
 
 
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
+    """Learn a coreset of each client's own data, and classify by the nearest point of all coresets."""
     whole, held = inputs.prepared
     task, partition = inputs.task, inputs.partition
     context.begin()
@@ -232,15 +233,18 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with rows ``tests`` of these."""
+    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with the rows ``tests`` of these."""
     shares = [float(right[rows].mean()) for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
+    """Return the rows of ``count`` training images that train the encoder, and the rows of the clients; ascending.
 
-    Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
+    Without an encoder, the clients get all rows.
+
+    Raises:
+        UserError: A part would be empty.
     """
     if config.encoder is None:
         return np.arange(0), np.arange(count)
@@ -256,7 +260,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
     """Learn each client's coreset [K, d], resuming from the last commit.
 
-    Return them and the log, a row per client.
+    Return the coresets and the log, with a row per client.
     """
     count = len(clients.rows)
 
@@ -278,7 +282,10 @@ def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
     """Return the coreset [K, d] of one client's own samples, and its distance to them before the last step.
 
-    Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
+    Draws depend on (seed, client, epoch) only.
+
+    Raises:
+        UserError: The points diverge.
     """
     state = begin(config, clients.points.shape[1], seed, "coreset_knn", client)
     loss = 0.0
@@ -290,7 +297,10 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
+    """Return (label, owner) of each point of all coresets.
+
+    A label is that of the nearest sample of the point's own client.
+    """
     found = [
         nearest_labels(coreset, clients.points[rows], labels[rows])
         for coreset, rows in zip(points, clients.rows, strict=True)

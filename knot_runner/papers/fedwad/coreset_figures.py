@@ -1,4 +1,4 @@
-"""Figure of coresets: the points as images, and the course of the distance (FedWaD Fig. 4, 10, 11)."""
+"""Figure of coresets: the points as images, and the distance by epoch (FedWaD Fig. 4, 10, 11)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ DESCENT_NOTE = (
 
 @figure_of(one_task=False, reads=(OWN_CORESET,))
 def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
-    """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11).
+    """One row of images per run, and a pair of panels per task and partition (Fig. 4, 10, 11).
 
-    The panels show the coresets, and the distance by epoch. The course goes into a CSV beside the PNG; what is left of
-    the distance comes back as lines.
+    The panels show the coresets, and the distance by epoch. The distances are written to a CSV file next to the PNG.
+    The final distances are returned as lines.
 
-    Raises :class:`UserError` for runs of another kind, and for a damaged file.
+    Raises:
+        UserError: A run is of another kind, or a file is damaged.
     """
     found = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, found.values())) + 1.2)

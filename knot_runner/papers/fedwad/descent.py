@@ -2,7 +2,7 @@
 
 In the federated version (FedWaD 4, D.2), the server has the points and a client has its samples. They run FedWaD. The
 gradient is that of the distance between the points and the last interpolating measure. That measure and the plan are
-held constant, so the server needs nothing more of the client.
+held constant, so the server needs no further information from the client.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd",
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
     """Return W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
 
-    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) by c_i is
+    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) with respect to c_i is
     (c_i / K - (P y)_i) / W2.
     """
     plan, unit, distance = transport(Measure(points), target)
@@ -63,9 +63,9 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 
 
 def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return :func:`gradient` towards ``sample`` [n, d] itself, which the server must then see.
+    """Return :func:`gradient` towards ``sample`` [n, d], which the server must then see.
 
-    It is the baseline, not federated.
+    This is the baseline, which is not federated.
     """
     return gradient(points, Measure(sample))
 
@@ -79,6 +79,6 @@ def federated_gradient(
 
 
 def aggregated(gradients: list[np.ndarray], how: Literal["mean", "sum"]) -> np.ndarray:
-    """Return one gradient [K, d] of those of all participants, in their order."""
+    """Return one gradient [K, d] from those of all participants, in their order."""
     total = np.sum(gradients, axis=0)
     return total / len(gradients) if how == "mean" else total

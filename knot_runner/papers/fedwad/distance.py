@@ -1,6 +1,6 @@
 """One federated Wasserstein distance as a run.
 
-It records the value, the value by iteration, and the exact distance, each timed.
+It records the distance, its value by iteration, and the exact distance, with the time of each.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _measured(
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
     """Return FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
 
-    In approximate mode the trace doubles the cost, so FedWaD runs twice on the same draws: once for the trace and once
-    for the time. In exact mode the trace is free, and one run gives both.
+    In approximate mode the trace doubles the cost, so FedWaD runs twice with the same draws: once for the trace and
+    once for the time. In exact mode the trace is free, and one run gives both.
     """
     samples = Measure(task.first), Measure(task.second)
     options = context.method.fedwad
@@ -118,9 +118,9 @@ def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """``first`` [n, d] of N(0, c I) and ``second`` [m, d] of N(mean, c I), float64; independent of each other.
+    """``first`` [n, d] from N(0, c I) and ``second`` [m, d] from N(mean, c I), float64, drawn independently.
 
-    As both have one covariance, their 2-Wasserstein distance is that of their means, ``distance``.
+    As both have the same covariance, their 2-Wasserstein distance ``distance`` is that of their means.
     """
 
     first: np.ndarray
@@ -130,7 +130,7 @@ class Gaussians:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of both samples: equal data, equal digest."""
+        """Return the sha256 (hex) of both samples."""
         state = hashlib.sha256()
         for sample in (self.first, self.second):
             state.update(f"{sample.shape}".encode() + np.ascontiguousarray(sample).tobytes())
@@ -138,10 +138,10 @@ class Gaussians:
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Return both samples, each from a random stream of its own.
+    """Return both samples, each from its own random stream.
 
-    The first has ``settings.samples`` points; the second has a ``ratio``-th of that, rounded down, and its mean lies at
-    distance ``offset`` along (1, ..., 1).
+    The first has ``settings.samples`` points. The second has this number divided by ``ratio``, rounded down, and its
+    mean is at distance ``offset`` along (1, ..., 1).
     """
     n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
     first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))

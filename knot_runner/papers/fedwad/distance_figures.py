@@ -1,6 +1,6 @@
 """Figures of the federated distance.
 
-They show its measure on the way and its error by iteration (FedWaD Fig. 3), and its running time and error by the
+They show its interpolating measure and its error by iteration (FedWaD Fig. 3), and its running time and error by the
 number of samples (Fig. 2, 8, 9).
 """
 
@@ -65,9 +65,10 @@ Curves = dict[tuple[str, ...], Band]
 def methods_of(
     runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
 ) -> dict[str, list[DistanceRun]]:
-    """Return ``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
+    """Return the runs by method (``FedWaD-e``, ``FedWaD-a, S=10``) and seed; exact mode first, then by support size.
 
-    Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
+    Swept settings that are not in ``shown_settings`` are part of the name. A run that is requested twice is included
+    once.
     """
     once = list({run.run_id: run for run in runs}.values())
     once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
@@ -79,7 +80,10 @@ def methods_of(
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Name -> its line: of exact mode dashed, and on top, as by Theorem 1 it often coincides with another."""
+    """Return name -> its line style.
+
+    Exact mode is dashed and on top, because by Theorem 1 it often coincides with another.
+    """
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(dict.fromkeys(names)):
         looks[name] = {"color": nth_color(i), "ls": "-", "zorder": 3}
@@ -92,10 +96,9 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions.
 
-    Then a panel per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server
-    knows alone, and of the sum A of distances (Fig. 3).
-
-    Lines are means over seeds, bands are 95% t intervals; points are those of the lowest seed.
+    It is followed by a panel per quantity over the iterations: the excess over the exact distance of FedWaD's value, of
+    the server's value, and of the sum A of distances (Fig. 3). Lines are means over seeds, and bands are 95% t
+    intervals. Points are those of the lowest seed.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -135,9 +138,9 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
-    """Return iteration (from 1) -> |quantity / exact distance - 1|.
+    """Return iteration (counted from 1) -> |quantity / exact distance - 1|.
 
-    Empty where the run has no such quantity, or the exact distance is 0.
+    The result is empty if the run has no such quantity, or if the exact distance is 0.
     """
     values = getattr(run.result, key) or []
     exact = run.result.exact
@@ -171,10 +174,11 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size.
 
-    Two panels per dimension and ratio of the samples (Fig. 2, 8, 9).
+    There are two panels per dimension and ratio of the samples (Fig. 2, 8, 9). Lines are means over seeds, and bands
+    are 95% t intervals.
 
-    Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
-    distributions are one, so that no error is relative.
+    Raises:
+        UserError: The two distributions are equal, so that no error is relative.
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 has no relative error. Use a number above 0", "task.offset")

@@ -1,4 +1,4 @@
-"""Several data sets of images as one task, each of them one client: the input of distances between data sets."""
+"""Several image data sets as one task, with one client each: the input of distances between data sets."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ NamedSet = tuple[str, Images, list[str]]
 
 
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
-    """Return the training images of all sets, concatenated and scaled to ``settings.shape``; and each set's rows.
+    """Return the training images of all sets, concatenated and scaled to ``settings.shape``, and each set's rows.
 
-    A class is named "set: class", so that no two sets share one; the task has no test images. Raises
-    :class:`UserError` naming the key or file.
+    A class is named "set: class", so that no two sets share one. The task has no test images.
+
+    Raises:
+        UserError: The message names the key or file.
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}
@@ -60,7 +62,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
-    """Every fourth digit is of the same set, so that no image is in two."""
+    """Yield sets of scikit-learn's digits, each with every fourth digit, so that no image is in two sets."""
     notes.append(EMBEDDED_NOTE.format(name=settings.name, sets=", ".join(settings.sets)))
     digits = read_digits(settings.shape)
     for number, (name, change) in enumerate(STAND_INS.items()):
@@ -71,7 +73,7 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedS
 def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[NamedSet]:
-    """Yield each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
+    """Yield each set that exists; extend ``notes`` and ``files`` (read or found missing)."""
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
@@ -85,15 +87,16 @@ def _read(
 
 
 def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
-    """Raise the :class:`UserError` of :func:`load_image_sets` where files of a local set are missing."""
+    """Raise the :class:`UserError` of :func:`load_image_sets` if files of a local set are missing."""
     for name in settings.sets:
         _missing(settings, name, root)
 
 
 def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
-    """Return the absent files of a set of ``source=local`` that is left out, [] for one that is there.
+    """Return the missing files of a set of ``source=local`` that is left out; [] for a set that exists.
 
-    Raises :class:`UserError` where it may not be left out, or only some of its files are there.
+    Raises:
+        UserError: The set must not be left out, or only some of its files exist.
     """
     one = settings.sets[name]
     if settings.source != "local" or root is None or one.local is None:
@@ -109,7 +112,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
 
 
 def _scaled(images: Images, shape: list[int]) -> Images:
-    """Return ``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
+    """Return ``images`` at the height and width of ``shape``.
+
+    They are unchanged if they fit, otherwise scaled bilinearly to float32 in 0..1.
+    """
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images
     pixels = scale(unit_pixels(images.pixels, np.float64), *shape[1:])

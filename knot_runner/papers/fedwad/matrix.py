@@ -20,7 +20,7 @@ MAX_LABELS = 500
 
 
 def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Measure every pair of clients or data sets.
+    """Compute the distance of every pair of clients or data sets.
 
     Raises:
         UserError: A client has no examples, or a distance is not finite.

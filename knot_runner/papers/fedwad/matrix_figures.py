@@ -1,6 +1,6 @@
 """Figures of distances between data sets or clients.
 
-They show maps, how they compare with exact ones (FedWaD Fig. 6, 15), and distances and their time along one setting
+They show maps, comparisons with exact distances (FedWaD Fig. 6, 15), and distances and their time along one setting
 (Fig. 13, 14).
 """
 
@@ -66,11 +66,14 @@ SeriesBySeed = dict[int, dict[float, float]]
 
 @figure_of(one_task=False)
 def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
-    """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
+    """A heat map per setting: for data sets, the mean over seeds; for clients, sorted by group, the first seed.
 
-    Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
-    rank correlation (Spearman), the order relations kept, and the median ratio. All distances go into a CSV beside the
-    PNG. Raises :class:`UserError` for runs without distances.
+    Returns, for each setting, the range of its distances. If there are exact distances of the same samples, it also
+    returns the rank correlation (Spearman), the order relations kept, and the median ratio. All distances are written
+    to a CSV file next to the PNG.
+
+    Raises:
+        UserError: A run has no distances.
     """
     only_matrices(runs)
     found = by_setting(runs)
@@ -89,12 +92,12 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
 
 
 def _is_fixed(run: MatrixRun) -> bool:
-    """Return whether the data sets are the same for every seed, unlike clients."""
+    """Return whether the data sets are equal for every seed, unlike clients."""
     return run.setting("task.kind") != "images" and run.setting("partition") is None
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
-    """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
+    """Return lines on the range of the distances, and on their agreement with exact ones, averaged over seeds."""
     kinds: dict[str, list[np.ndarray]] = by_key(
         pair for run in runs for pair in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items()
     )
@@ -142,10 +145,12 @@ def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
 def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
-    That is samples, iterations or support.
+    That setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
+    settings a marker; lines of exact distances are dashed. The numbers are written to a CSV file next to the PNG. Those
+    at the end of the axis are returned as lines.
 
-    A color per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
-    beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
+    Raises:
+        UserError: No setting varies.
     """
     only_matrices(runs)
     varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
@@ -214,14 +219,14 @@ def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:
-    """Raise :class:`UserError` naming a run that measured no distances between data sets."""
+    """Raise :class:`UserError` for a run without distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
             raise UserError(f"{run.task} {run.method}: has no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:
-    """Return the key shared by runs that measured the same distances between the same samples."""
+    """Return the key that runs share if they have the same distances between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
     samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
     return json.dumps(samples, sort_keys=True)

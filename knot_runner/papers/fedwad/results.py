@@ -20,7 +20,7 @@ from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResul
 
 @dataclass
 class Spent:
-    """Privacy that a distance has spent; None: no limit."""
+    """The privacy loss of a distance; None: no limit."""
 
     epsilon: Amount | None
     delta: Amount
@@ -30,7 +30,7 @@ class Spent:
 class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form.
 
-    ``sums``, ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] with random t.
+    ``sums``, ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] for a random t.
     """
 
     mode: Literal["exact", "approximate"]
@@ -96,7 +96,10 @@ class _Coresets(RunResult):
 
 @dataclass(kw_only=True)
 class CoresetResult(_Coresets):
-    """One coreset of all clients' data; ``classes_covered``: classes among the samples nearest to its points."""
+    """One coreset of all clients' data.
+
+    ``classes_covered``: the number of classes among the samples nearest to its points.
+    """
 
     classes_covered: Number
     compared: Count = 0
@@ -126,7 +129,7 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
-    """Return the federated distance beside the exact one and the closed form, with the gap to the exact one."""
+    """Return the federated distance next to the exact one and the closed form, with the gap to the exact one."""
     seconds = result.seconds
     exact = result.exact
     rows: list[SummaryRow] = []
@@ -151,7 +154,7 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 
 
 def matrix_summary(name: str, result: MatrixResult) -> Group:
-    """All distances of a few data sets; else their range, also within and between planted groups."""
+    """Return all distances of a few data sets, or the range of many, also within and between groups."""
     matrix = np.array(result.matrix)
     sizes = result.sizes
     samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
@@ -173,7 +176,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
-    """Return distances [M] of all pairs, and, where there are planted ``groups``, of those within one and between two.
+    """Return distances [M] of all pairs and, with ``groups``, of those within a group and between two.
 
     ``matrix`` [N, N]. A kind without a pair is left out.
     """

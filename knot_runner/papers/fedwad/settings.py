@@ -1,6 +1,6 @@
-"""FedWaD's own methods and tasks: their settings, and their entries in the tables of families and kinds of task.
+"""FedWaD's methods and tasks: their settings, and their entries in the tables of families and kinds of task.
 
-Settings that clustering reads, too, are in :mod:`knot_runner.config.settings.methods.transport`.
+Settings that clustering also reads are in :mod:`knot_runner.config.settings.methods.transport`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ImageSetsSettings:
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Names of the sets that are left out when none of their files is there."""
+        """Return the names of the sets that are left out if they have no files."""
         return missing_names(self.missing, self.optional)
 
 
@@ -172,7 +172,10 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings that are read: a distance of exact mode starts with as many points as the first sample."""
+    """Return the settings that are read.
+
+    In exact mode, a distance starts with as many points as the first sample has.
+    """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 

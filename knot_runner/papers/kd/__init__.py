@@ -1,1 +1,1 @@
-"""Knowledge distillation beside RepDistiller (Tian et al. 2020). The methods themselves are of the core."""
+"""Comparison of knowledge distillation with RepDistiller (Tian et al. 2020). The methods are part of the core."""

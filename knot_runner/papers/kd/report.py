@@ -24,7 +24,7 @@ def gains_table(request: TableRequest) -> Parts:
             bases.setdefault(run.label, {})[run.seed] = run
 
     def gain(run: Run) -> float | None:
-        """Return points gained over the reference with the same label and seed, else over that with the first label."""
+        """Return the points gained over the reference with the same seed, and the same or the first label."""
         base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
         if base is None or run.method == reference:
             return None

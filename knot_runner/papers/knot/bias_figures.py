@@ -1,4 +1,7 @@
-"""Figures of what teachers carry along: their answers to noise (KNOT App. D.1) and to one word changed (App. D.2)."""
+"""Figures of the biases of teachers: their predictions for noise (KNOT App.
+
+D.1) and for one changed word (App. D.2).
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,13 @@ PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores t
 
 @figure_of
 def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
-    """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1).
+    """Bars of B_k, the share of random texts for which teacher k predicts each label (App. D.1).
 
-    Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
-    and data. Raises :class:`UserError` when none of the runs has a bias.
+    Bars are means over seeds, with a dot for each seed. The constants in the authors' code are next to them if the
+    teacher has the same name and data.
+
+    Raises:
+        UserError: No run has a bias.
     """
     runs = with_bias(runs)
     first = runs[0]
@@ -66,7 +72,11 @@ def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
-    """Return those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
+    """Return those of ``runs`` that recorded B_k.
+
+    Raises:
+        UserError: There is none.
+    """
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
@@ -88,9 +98,9 @@ def _bars(axes: Axes, rows: np.ndarray, labels: ClassNames, published: list[floa
 
 @figure_of(reads=(PROBE,))
 def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
-    """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
+    """Dot plot of the change of predictions if one word of a sentence changes (App. D.2).
 
-    The numbers go into a CSV beside the PNG and come back as lines.
+    The numbers are written to a CSV file next to the PNG, and returned as lines.
     """
     moves = probe_moves(runs)
     models = list(moves["model"].unique())
@@ -118,13 +128,13 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
-    """Return how far each ``model``'s predictions move in each ``probe``, over its ``pairs`` of sentences.
+    """Return the change of each ``model``'s predictions in each ``probe``, over its ``pairs`` of sentences.
 
     Students come first, by method, then the model before distillation, then teachers.
 
     ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels, in
     units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ in the seed
-    are pooled; runs of one seed share the models before distillation, so those count once.
+    are pooled. Runs with the same seed share the models before distillation, so these count once.
     """
     import pandas as pd
 

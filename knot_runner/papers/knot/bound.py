@@ -1,6 +1,6 @@
-"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages.
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), computed from its stages.
 
-The stages are found in the store by replanning the run.
+The stages are found in the store by planning the run again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ from knot_runner.util.files import Facts
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     """Return :func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
 
-    Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
-    missing where the data have changed since the run or a stage is not in the store.
+    Nothing is trained.
+
+    Raises:
+        UserError: The run is not a KNOT distillation, or diverged; the data have changed; or a stage is not in the
+            store.
     """
     config, settings = context.method, context.settings
     if not isinstance(config, KnotSettings):
@@ -75,12 +78,12 @@ EPSILON_TEXTS = 2000
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
-    """Return the bound's record.
+    """Return the bound's record: the terms for each form and function class, the losses, and notes on how to read them.
 
-    It has the terms for each form and function class, the losses, and notes on how to read them.
+    It reads the stages that ``state`` names, and runs inference of the student on the transfer set.
 
-    Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
-    where the loss cannot be bounded.
+    Raises:
+        UserError: The loss cannot be bounded.
     """
     config, store = context.method, executor.place.store
     student, before, _ = trained_models(federation, state)
@@ -125,8 +128,9 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
 class StudentPart:
     """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
-    ``p``, ``start`` [N, C] probabilities of the student and of its initial model, ``q`` [N, K, C] of the teachers;
-    ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: the number of duplicates left out.
+    ``p``, ``start`` [N, C]: probabilities of the student and of its initial model; ``q`` [N, K, C]: those of the
+    teachers; ``weights`` [N, K]: those of the training; ``rows`` [N]: of the stored examples; ``dropped``: the number
+    of duplicates.
     """
 
     p: Tensor
@@ -140,7 +144,7 @@ class StudentPart:
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """Read the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+    """Read the stored examples ``rows`` of ``part``. The objective computes targets and weights.
 
     ``models``: the student and its initial model.
     """
@@ -154,10 +158,7 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Return the model's input of each stored example as bytes (token ids or pixels).
-
-    Duplicates are found by it.
-    """
+    """Return the model's input of each stored example as bytes (token ids or pixels), which identify duplicates."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -178,7 +179,10 @@ def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Problem:
-    """``classes`` labels, at most ``diameter`` apart; ``constant``: the least loss of a constant prediction."""
+    """The label space: ``classes`` labels at distances of at most ``diameter``.
+
+    ``constant``: the smallest loss of a constant prediction.
+    """
 
     classes: int
     diameter: float
@@ -193,8 +197,8 @@ class _Problem:
 def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
     """Return every form of the bound for the function class ``of``.
 
-    The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
-    ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
+    The first term is the student's loss, an upper bound on the smallest loss in its class. In ``printed`` it is the
+    loss on the training texts, and in ``derived`` the expected loss, estimated by the held-out mean.
     """
     rows = []
     for form in BOUND_FORMS:
@@ -206,7 +210,7 @@ def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem
 
 
 def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
-    """Return the bounds on held-out losses, which need no function class."""
+    """Return the bounds on held-out losses, which do not need a function class."""
     found = valid, problem.diameter, checkpoints
     return [
         problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
@@ -217,7 +221,7 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Fa
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Return function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
+    """Return function class -> its complexity and the quantities behind it, and reasons why others are undefined.
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """

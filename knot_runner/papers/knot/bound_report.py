@@ -1,6 +1,7 @@
-"""The generalization bound of a run in the terminal, and its figure.
+"""The generalization bound of a run as a terminal table, and its figure.
 
-The figure shows the bound beside what it bounds: the gap between held-out and training loss by the number of texts.
+The figure shows the bound next to the quantity that it bounds: the gap between held-out and training loss by the number
+of texts.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run], command: str) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts.
 
-    It has intervals over seeds, and stands beside what each bound allows; the slope of log gap on log N is reported,
-    which the theorem has at -1/2.
+    The gap has intervals over seeds, and is shown next to what each bound adds. The slope of log gap over log N is
+    reported; in the theorem, it is -1/2.
     """
     found = gap_series(runs)
     bands = {(name,): band(list(one.values())) for name, one in found.items()}
@@ -74,9 +75,10 @@ def bound_figure(runs: list[Run], command: str) -> Drawing:
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
-    """Return the gaps, and of every bound what it adds to its first term, by seed and the number of texts.
+    """Return the gaps, and what every bound adds to its first term, by seed and the number of texts.
 
-    Raises :class:`UserError` for runs without a bound, and for a damaged record.
+    Raises:
+        UserError: A run has no bound, or a record is damaged.
     """
     found: dict[str, GapSeries] = {}
     for run in runs:
@@ -93,9 +95,9 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
 
 
 def slope_of(gap: GapSeries) -> Estimate | None:
-    """Return the slope of log gap on log N, the mean over each seed's own slope.
+    """Return the slope of log gap over log N, the mean over seeds of each one's slope.
 
-    Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
+    Only seeds whose gaps are all positive count, because other gaps have no logarithm. None if there is no such seed.
     """
     sizes = sorted(set.intersection(*(set(one) for one in gap.values())))
     rows = np.array([[one[texts] for texts in sizes] for one in gap.values()])
@@ -106,7 +108,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
-    """Return the fitted slope of the series ``name`` in words."""
+    """Return a line on the fitted slope of the series ``name``."""
     found = slope_of(gap)
     seeds = len(gap)
     head = f"slope of log {name} on log N"
@@ -154,7 +156,7 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """Return the table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
+    """Return a table of ``record``, the content of ``bound.json``, with the title ``title`` and footnotes."""
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []

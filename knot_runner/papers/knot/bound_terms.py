@@ -50,7 +50,7 @@ DELTA = 0.05
 
 @dataclass(frozen=True)
 class BoundTerms:
-    """``first + second + third``, in units of the labels' coordinates; a term that a bound does not have is 0."""
+    """``first + second + third``, in units of the labels' coordinates; a term that a bound lacks is 0."""
 
     first: float
     second: float
@@ -58,17 +58,17 @@ class BoundTerms:
 
     @property
     def total(self) -> float:
-        """The bound."""
+        """Return the bound."""
         return self.first + self.second + self.third
 
 
 def label_diameter(points: Tensor) -> float:
-    """Return C_M: the largest Euclidean distance of two label points [K, d] (printed, section 5.3)."""
+    """Return C_M: the largest Euclidean distance between two label points [K, d] (printed, section 5.3)."""
     return float(ground_cost(points.double()).max())
 
 
 def lipschitz_constant(diameter: float) -> float:
-    """Return the Lipschitz constant of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2).
+    """Return the Lipschitz constant of the loss in the logits (l2 norm to absolute value): C_M / (2 sqrt 2).
 
     W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
     """
@@ -93,8 +93,9 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
     """Return the deviation term for ``texts`` independent texts.
 
-    ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
-    once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
+    ``printed``: equation of Theorem 5.2; ``derived``: Theorem F.4, without the factor K^1.5; ``sharp``: McDiarmid's
+    inequality, applied once; ``sharp_empirical``: applied twice, because the complexity is that of the sample (Mohri et
+    al., Theorem 3.3).
     """
     if form == "sharp_empirical":
         return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
@@ -106,7 +107,7 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """Return the mean + C_M sqrt(log(M / delta) / 2N) of held-out ``losses`` [N] in [0, C_M].
 
-    The best of M ``checkpoints`` was chosen among them (a union bound over them). Needs no complexity.
+    The best of M ``checkpoints`` was selected on these losses (hence a union bound). No complexity is needed.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
@@ -123,7 +124,7 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 
 
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
-    """Return why a bound of ``total`` is vacuous; [] where it is informative.
+    """Return why a bound of ``total`` is vacuous; [] if it is informative.
 
     ``C_M``: no loss can be larger; ``constant``: the loss of the best constant prediction (``constant``) is no larger.
     """
@@ -132,9 +133,10 @@ def vacuous(total: float, diameter: float, constant: float) -> list[str]:
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K] of each text's teachers over their sum, so that the loss is in [0, C_M].
+    """Return ``weights`` [N, K] of each text's teachers, divided by their sum, so that the loss is in [0, C_M].
 
-    Raises :class:`UserError` where a text's weights are all 0.
+    Raises:
+        UserError: A text's weights are all 0.
     """
     total = weights.double().sum(1, keepdim=True)
     none = int((total <= 0).sum())
@@ -153,10 +155,10 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """Return the distribution [C] that is best as every text's prediction, and its mean loss, from below.
+    """Return the distribution [C] that is the best prediction for all texts, and a lower bound of its mean loss.
 
-    The mean loss is convex in the prediction: cutting planes (Kelley 1960), each a subgradient of all texts at once,
-    until the least value that the cuts allow is within ``CONSTANT_TOLERANCE`` of one that is reached.
+    The mean loss is convex in the prediction. Cutting planes (Kelley 1960), each a subgradient over all texts, are
+    added until the smallest value that the cuts allow is within ``CONSTANT_TOLERANCE`` of a value that is reached.
     """
     from scipy.optimize import linprog
 
@@ -184,7 +186,10 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
 
 
 def _teacher_costs(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """W1 of each text's prediction p [N, C] to each teacher's q [N, K, C]: costs [N, K], potentials [N, K, C]."""
+    """Return W1 of each text's prediction p [N, C] to each teacher's q [N, K, C].
+
+    The results are costs [N, K] and potentials [N, K, C].
+    """
     pairs = p[:, None].expand(q.shape).reshape(-1, q.shape[2])
     costs, potentials = exact_transport(pairs, q.reshape(pairs.shape), points)
     return costs.reshape(q.shape[:2]), potentials.reshape(q.shape)
@@ -197,14 +202,14 @@ SIGN_DRAWS = 200
 
 
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
-    """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B that of ``head`` [C, d].
+    """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B from ``head`` [C, d].
 
-    R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn; it is at most
-    B / N sqrt(sum ||phi_i||^2) by Jensen's inequality.
+    R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn. By Jensen's inequality it
+    is at most B / N sqrt(sum ||phi_i||^2).
 
     Returns:
-        ``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: what it is at most; ``norm``:
-        B, the length of the last layer's longest row, bias included.
+        ``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: its upper bound; ``norm``:
+            B, the length of the last layer's longest row, including the bias.
     """
     phi, count = features.double(), len(features)
     norm = float(head.double().norm(dim=1).max())
@@ -227,8 +232,8 @@ def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> 
     ``layers``: (weight [b, a], bias [b]); the last one is the head, of which one row counts. ``inputs`` [N, a]: no
     input is longer than the longest of them.
 
-    Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N.
-    A bias is a weight of one more input that is always 1, which every layer hands on.
+    Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N. A
+    bias is the weight of an additional input that is always 1, and that every layer passes on.
     """
     radius = math.sqrt(float(inputs.double().flatten(1).square().sum(1).max()) + 1)
     product = 1.0
@@ -240,7 +245,7 @@ def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> 
 
 
 def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
-    """Return a layer as one matrix [b, a + 1], in float64, for inputs with a 1 behind them."""
+    """Return a layer as one matrix [b, a + 1], in float64, for inputs followed by a 1."""
     return torch.cat([weight.double(), bias.double()[:, None]], dim=1)
 
 
@@ -251,7 +256,7 @@ def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor,
 
 
 def undeclared(network: Network) -> dict[str, str]:
-    """Return complexity -> why it is not defined for a student of this ``network``; others are defined."""
+    """Return complexity -> why it is not defined for a student with this ``network``. Others are defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
         why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"

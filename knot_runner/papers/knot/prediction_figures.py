@@ -1,8 +1,7 @@
 """Figures of predictions and of the student's [CLS] vectors.
 
-They show the expected label by true class (KNOT Fig. 2), the L2 confidence ||p - B|| on the probability simplex, B
-being the teacher's bias (Fig. 5), and t-SNE of the vectors (Fig. 6-8), with a number measured on the vectors
-themselves.
+They show the expected label by true class (KNOT Fig. 2); the L2 confidence ||p - B|| on the probability simplex, with
+the teacher's bias B (Fig. 5); and t-SNE of the vectors (Fig. 6-8), with a number computed from the vectors.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ STEP = 0.1
 
 @figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
 def expected_label(runs: list[StagesRun], command: str) -> Drawing:
-    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
+    """Box plots of E[p] = sum_l p_l coordinate_l by true class, with a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
     the test sets and seeds.
@@ -91,7 +90,7 @@ def expected_label(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
-    """Return true label -> the value drawn of each of its predictions."""
+    """Return true label -> the drawn value of each of its predictions."""
     values = []
     truths = []
     for run in runs:
@@ -107,25 +106,25 @@ def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray
 
 
 def face(share: np.ndarray) -> list[int]:
-    """Return three labels whose triangle is shown.
+    """Return the three labels of the drawn triangle.
 
-    They are the two heaviest in the bias and the lightest, where confidence is greatest (Prop. B.1). For three labels
-    that is all of them.
+    They are the two with the largest bias and the one with the smallest, where confidence is greatest (Prop. B.1). With
+    three labels, all are drawn.
     """
     return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
 
 
 def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
-    """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centered there."""
+    """Return the point of the face ``chosen`` that is nearest to B, [3], the center of circles of equal confidence."""
     return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
 
 
 @figure_of
 def confidence(runs: list[StagesRun], command: str) -> Drawing:
-    """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
+    """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the best corner (Fig. 5).
 
-    With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
-    the whole B. Returns B and the corners' values.
+    With more than three labels, each triangle is the face of the simplex over three of them, with exact distances to
+    the whole B. Returns B and the values at the corners.
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
@@ -186,9 +185,9 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the share of the nearest others of ``vectors`` [M, H] that have their label, and its expectation.
+    """Return the share of the nearest neighbors of ``vectors`` [M, H] that have the same label, and its expectation.
 
-    ``labels`` [M]; the expectation is for labels in random order.
+    ``labels`` [M]. The expectation is for labels in random order.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -203,7 +202,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 def vector_figure(runs: list[StagesRun], command: str) -> Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
-    Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
+    Each panel shows the lowest seed. Its number, which is returned as a line, is the mean over the seeds. t-SNE is
     seeded.
     """
     groups = by_name(runs)

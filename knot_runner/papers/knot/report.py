@@ -1,6 +1,6 @@
 """KNOT's figures by their names in presets, and its Table 1.
 
-The table has data sets, their sizes, and scores of models trained on each alone.
+The table has data sets, their sizes, and scores of models that are trained on each data set alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def local_models(request: TableRequest) -> Parts:
 def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
     """Return the cell of the dotted ``key`` of results, with one value per seed.
 
-    Runs of one seed that differ only in the method share their local models.
+    Runs with the same seed that differ only in the method share their local models.
     """
     values = members["run"].map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
     means = values.groupby(members["seed"], sort=False).mean().dropna()

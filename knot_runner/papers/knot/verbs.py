@@ -29,7 +29,10 @@ def _bound() -> Parser:
 def bound_command(options: argparse.Namespace) -> int:
     """Print each run's bound and write its ``bound.json``.
 
-    Raises :class:`UserError`; of several runs, one without a bound only prints a line, and the exit code is 2.
+    If one of several runs has no bound, a line is printed and the exit code is 2.
+
+    Raises:
+        UserError: The only run has no bound.
     """
     from knot_runner.cli.verbs.runs import runs_and_keys
 

@@ -1,1 +1,1 @@
-"""Soups of the clients' own models, and what they are compared with. Fine-tuning and soups are of the core."""
+"""Comparisons of soups with other personalizations of clients' models. Fine-tuning and soups are part of the core."""

@@ -1,8 +1,9 @@
 """Loss landscapes of two clients in the plane of their fine-tuning (objective-conflict blog, docs/papers/soup.md).
 
-The plane of a client goes through theta_0, its model of the last round, theta_S, its last checkpoint, and theta_m, a
-checkpoint between. b1 is theta_S - theta_0, and b2 the part of theta_m - theta_0 orthogonal to b1, as long as b1. A
-point (x, y) is the model theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the clients drawn.
+The plane of a client contains theta_0, its model of the last round, theta_S, its last checkpoint, and theta_m, a
+checkpoint between them. b1 is theta_S - theta_0, and b2 the part of theta_m - theta_0 that is orthogonal to b1, scaled
+to the length of b1. A point (x, y) is the model theta_0 + x b1 + y b2. State, in addition to fine-tuning's:
+``path/<k>/<step>`` of the drawn clients.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SEGMENT = [step / 20 for step in range(21)]
 
 @dataclass(frozen=True)
 class Plane:
-    """``origin`` [P], and two orthogonal vectors of one length, ``first`` and ``second`` [P]; all float64."""
+    """A plane through ``origin`` [P], spanned by two orthogonal vectors [P] of equal length; all float64."""
 
     origin: Tensor
     first: Tensor
@@ -38,7 +39,7 @@ class Plane:
     def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
         """Return the plane of three models [P].
 
-        A model ``between`` on the line of the others gives no second direction, which is then 0.
+        If ``between`` lies on the line of the others, there is no second direction, and ``second`` is 0.
         """
         start = origin.double()
         first, other = last.double() - start, between.double() - start
@@ -48,7 +49,7 @@ class Plane:
         return Plane(start, first, second)
 
     def place(self, theta: Tensor) -> tuple[float, float, float]:
-        """Return (x, y, distance from the plane) of a model [P], in lengths of ``first``."""
+        """Return (x, y, distance from the plane) of a model [P], in units of the length of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
         y = float(offset @ self.second / size) if self.second.any() else 0.0
@@ -62,7 +63,7 @@ class Plane:
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """All clients' fine-tuning, and that of the clients that are drawn once more, with their saves kept."""
+    """Return the fine-tuning of all clients, and that of the drawn clients once more, with stored checkpoints."""
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
         return finetune.plan(config, state, federation, round)
@@ -75,7 +76,7 @@ def fold(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return fine-tuning's state, with the paths."""
+    """Return fine-tuning's state with the paths."""
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:
@@ -84,14 +85,14 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """All of them."""
+    """Return the number of all rounds."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
 def landscape_models(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
-    """See :class:`Personalization`."""
+    """Return the models to evaluate after ``round``; see :class:`Personalization`."""
     if round < finetune.finetune_rounds(config, federation):
         yield from finetune.finetune_models(config, federation, state, round)
 
@@ -106,7 +107,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
+    """Return the losses over the plane of every drawn client, as arrays, and the barrier between its two ends."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
@@ -133,9 +134,9 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """Return how far the loss [S] along a segment rises above the straight line between its ends, at most.
+    """Return the largest height of the loss [S] along a segment above the straight line between its ends.
 
-    Below 0 where it lies under the line throughout (the ends aside).
+    It is negative if the loss lies below the line everywhere except at the ends.
     """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
     line = (1 - weights) * losses[0] + weights * losses[-1]
@@ -143,7 +144,7 @@ def barrier(losses: Tensor) -> float:
 
 
 def _axis(values: Tensor, count: int, margin: float) -> list[float]:
-    """``count`` places from the least to the largest of ``values``, and ``margin`` of their range more at both ends."""
+    """Return ``count`` positions over the range of ``values``, extended by the share ``margin`` at both ends."""
     low, high = float(values.min()), float(values.max())
     more = margin * max(high - low, 0.5)
     return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
@@ -152,7 +153,7 @@ def _axis(values: Tensor, count: int, margin: float) -> list[float]:
 def _surface(
     plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
 ) -> Tensor:
-    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
+    """Return :func:`_of_models` for the models at ``points``, which are created while they are read."""
     models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
     return _of_models(client, models, losses)
 

@@ -1,4 +1,4 @@
-"""The personalizations that soups are compared with, by name."""
+"""The table of personalizations with which soups are compared."""
 
 from knot_runner.methods.personalization import PERSONALIZATIONS, Personalization, finetune
 from knot_runner.papers.soup import landscape, transfer_matrix

@@ -1,7 +1,7 @@
 """Figures of clients' own models, and the table of their trade-offs.
 
-They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and whose
-update helps whom.
+They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and which
+clients' updates help each other.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ ID_OOD_NOTE = (
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
-    """ID against OOD accuracy of every measured point, a line per method, means over seeds.
+    """ID against OOD accuracy of every evaluated point, with a line per method, means over seeds.
 
-    The ends of the lines come back as lines of text; every point of every seed goes into a CSV.
+    The ends of the lines are returned as text. Every point of every seed is written to a CSV file.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     made, (axes,) = panels(1, 8.2, 5.0)
@@ -79,7 +79,7 @@ def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
 
 
 def _personalization(run: FederatedRun) -> PersonalizationFacts:
-    """Return the facts on clients' own models, which every drawn run has."""
+    """Return the facts about clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
     return facts
@@ -99,10 +99,10 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
-    """Contours of the loss over the plane of two clients' fine-tuning, a row per client.
+    """Contours of the loss over the plane of two clients' fine-tuning, with a row per client.
 
-    The loss is on its own test examples, and on the others', with equal weights. The first run that has landscapes is
-    drawn.
+    The loss is that on the client's own test examples, and that on the others', with equal weights. The first run that
+    has landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -144,9 +144,12 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
-    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
+    """A map of lambda [K, K] per setting, for its first seed, with clients sorted by group.
 
-    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix.
+    Its lines are means over all seeds.
+
+    Raises:
+        UserError: A run has no transfer matrix.
     """
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"

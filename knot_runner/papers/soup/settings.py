@@ -1,4 +1,4 @@
-"""Settings of the personalizations that soups are compared with."""
+"""Settings of the personalizations with which soups are compared."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, lambda learned on held-out examples (docs/papers/soup.md).
+"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, with lambda learned on held-out examples.
 
 dW_i is the update of client i by training on its own examples from its model of the last round, W_0. lambda [K, K] is
 learned by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples
-(``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Relatives: FedFomo (Zhang et al. 2021), APPLE
-(Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
+(``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo (Zhang et al. 2021),
+APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
-Round 0 trains all clients; every round after it is a step of lambda. State: ``theta/weights`` [K, P], ``theta/buffers``
+Round 0 trains all clients. Every later round is a step of lambda. State: ``theta/weights`` [K, P], ``theta/buffers``
 [K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale`` [1].
 """
 
@@ -52,10 +52,10 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Take one step on ``gradient`` [K, K] at rate / ``scale``.
+    """Take one step on ``gradient`` [K, K] at learning rate / ``scale``.
 
-    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, by which the curvature along lambda grows; ``l2`` is in its
-    units, too.
+    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, to which the curvature along lambda is proportional. ``l2`` has
+    the same unit.
     """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
     found = matrix - config.matrix_lr * (gradient / scale + pull)
@@ -66,10 +66,10 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request for one step at ``rate`` on the mean cross-entropy of ``rows`` at T=1.
+    """Return the request for one step with learning rate ``rate`` on the mean cross-entropy of ``rows`` at T=1.
 
-    Running statistics stay as they are, and its loss is that of ``model``. Dropout, which our image models do not have,
-    is that of training.
+    Running statistics do not change, and its loss is that of ``model``. Dropout, which our image models do not have, is
+    that of training.
     """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),
@@ -85,10 +85,10 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return (rows for learning the client's lambda, rows for early stopping).
+    """Return the rows for learning the client's lambda, and the rows for early stopping.
 
-    They are all held-out ones and none, or with ``early_stop`` two halves drawn from (seed, client), the first at least
-    as large.
+    They are all held-out rows and none. With ``early_stop`` they are two halves drawn from (seed, client), the first at
+    least as large.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -116,9 +116,9 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
 def _plan(
     config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Every client's training; then gradients at the models of lambda.
+    """Return every client's training, and in later rounds the gradients at the models of lambda.
 
-    Early stopping needs one round more, for the loss under the last lambda.
+    Early stopping needs one more round, for the loss under the last lambda.
     """
     if round == 0:
         return train_all(config, federation, 0, federation.starts)
@@ -164,7 +164,7 @@ def _fold(
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
-    """Return the state's entries of the best lambda so far, which is deployed."""
+    """Return the state's entries of the best lambda so far, which will be deployed."""
     return {
         "kept/lambda": matrix.clone(),
         "kept/step": torch.tensor([step]),
@@ -177,7 +177,7 @@ def matrix_gradient(
 ) -> Tensor:
     """Return dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K].
 
-    It is computed from gradient requests and their results; rows of clients without any are 0.
+    It is computed from gradient requests and their results. Rows of clients without requests are 0.
     """
     moved = [(request.start.weights, one.weights) for request, one in found]
     rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
@@ -188,7 +188,7 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """Return W_k of every client under ``matrix``; running statistics are those of its own training."""
+    """Return W_k of every client under ``matrix``. Running statistics are those of its own training."""
     return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
