@@ -51,8 +51,8 @@ def probe_part(
 
     - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
     - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
-      (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the
-      image is correct after the step), ``boundary.tried`` int64 [1]
+      (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether
+      the image is correct after the step), ``boundary.tried`` int64 [1]
     - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
 
     Raises:

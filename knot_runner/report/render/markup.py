@@ -26,7 +26,7 @@ CellText = str | tuple[str, str, str]
 class TextGrid:
     """A printed table.
 
-    ``right``: for each column, whether it is right-aligned (numbers); ``title``: above it, "" for none.
+    ``right``: for each column, whether it has right alignment (numbers); ``title``: above it, "" for none.
     """
 
     heads: Sequence[str]
