@@ -247,7 +247,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
         lines = [typed_line(override) for override in arms[name]]
         for line in lines:
             if _key(line) in keys:
-                problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
+                problem = f"{ARM}={name} already sets {message_text(line)}. Do not override this key, or use other arms"
                 raise UserError(problem, _key(line))
         overrides.append([f"{ARM}={name}", *lines])
     return overrides

@@ -153,7 +153,7 @@ def pull(
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Raise :class:`UserError` when points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
-        raise UserError(f"{lr} makes the coreset diverge in {where}. Use a smaller one", "method.lr")
+        raise UserError(f"with {lr}, the coreset diverged in {where}. Use a smaller rate", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -247,7 +247,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"{config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
+            f"share {config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])

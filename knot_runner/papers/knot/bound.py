@@ -60,7 +60,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
+        raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
     store = context.store
     federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
@@ -86,7 +86,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
-        raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
+        raise UserError("the bound requires held-out examples, but the run has none", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
     fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
     train = read_part((student, before), request, request.train, first, executor)

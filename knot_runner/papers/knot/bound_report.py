@@ -122,7 +122,7 @@ def slope_line(name: str, gap: GapSeries) -> str:
 
 def _record(run: Run) -> Facts:
     if lookup(run.result, "bound") is None:
-        raise UserError(f"{run.task} {run.method}: has no bound. Rerun with method.bound=true")
+        raise UserError(f"task={run.task} method={run.method}: has no bound. Rerun it with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
 

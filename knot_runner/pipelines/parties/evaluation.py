@@ -253,7 +253,7 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
             artifact = store.find(*key_of(request))
             if artifact is None:
                 raise UserError(
-                    f"the {request_title(request)} was deleted. Rerun with another paths.output_dir=DIR",
+                    f"the {request_title(request)} was deleted. Rerun with a different paths.output_dir=DIR",
                     store.folder(*key_of(request)),
                 )
             artifacts.append(artifact)

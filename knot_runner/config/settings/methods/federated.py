@@ -191,7 +191,7 @@ class AveragingSettings(FederatedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = self.top_k is None or self.server_distillation is None
-        require(whole, "top_k", "server distillation needs the clients' whole models. Use null")
+        require(whole, "top_k", "not supported with server distillation, which needs whole models. Use null")
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
