@@ -248,11 +248,11 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
     if row.label is None:
         return UNLABELED
     if row.label not in data.labels:
-        keys = f"task.datasets.{name}.labels nor task.datasets.{name}.drop"
+        known = f"task.datasets.{name}.labels"
         if set(data.labels) == set(labels.names):
-            keys = f"task.labels.names nor task.datasets.{name}.drop"
-        text = f"line {row.line}: label {row.label!r:.80} is in neither {keys}{nearest(row.label, data.labels)}"
-        raise UserError(text, table.source)
+            known = "task.labels.names"
+        text = f"line {row.line}: label {row.label!r:.80} is in neither {known} nor task.datasets.{name}.drop"
+        raise UserError(f"{text}{nearest(row.label, data.labels)}", table.source)
     return labels.names.index(data.labels[row.label])
 
 

@@ -106,7 +106,7 @@ class RunSet:
         Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
-        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
+        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``different data`` or ``unfinished``, with the
           reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are absent;
         - one column per setting, by dotted key (``training.lr``): those in which the runs differ; numbers where all of
           its values are, else text as in config.yaml; absent where a run has no such setting;
@@ -171,7 +171,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     or holds no run.
     """
     if not out.is_dir():
-        raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
+        raise UserError("not a folder. Use the folder that contains the runs", f"paths.output_dir={out}")
     jobs = []
     foreign = []
     current = provenance.CurrentData(data)
@@ -184,7 +184,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
         raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
-    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
+    lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
     return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
 
@@ -219,7 +219,7 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
     """Return the job of a run folder. Raises ValueError if its config does not belong to this folder."""
     if not (folder / CONFIG).exists():
-        began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
+        began = "failed before writing its settings" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
     try:
         config = read_config(folder / CONFIG)

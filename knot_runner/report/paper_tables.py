@@ -65,7 +65,7 @@ class PrintedTable:
 def read_printed(name: str) -> PrintedTable:
     """Return the printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
-        raise UserError(f"unknown printed table {name!r}{nearest(name, printed_tables())}")
+        raise UserError(f"unknown published table {name!r}{nearest(name, printed_tables())}")
     return build(PrintedTable, yaml.safe_load((PAPERS / f"{name}.yaml").read_text(encoding="utf-8")), name)
 
 

@@ -64,7 +64,7 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     rows = {line.split()[0]: line for line in out.splitlines()[2:]}
     assert set(rows) == set(data_sets()) and f"paths.data_dir: {root}" in out
     assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
-    assert "partly, not as published" in rows["mnist"]
+    assert "partly, but differs from the published file" in rows["mnist"]
     assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
     assert "paths.data_dir: not set" in said(capsys)[0]
 

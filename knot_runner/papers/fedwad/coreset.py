@@ -53,7 +53,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     clients = len(partition.train)
     if config.participants is not None and config.participants > clients:
         raise UserError(
-            f"{config.participants} is more than the {clients} clients. Use at most {clients}", "method.participants"
+            f"expected at most {clients}, the number of clients, got {config.participants}", "method.participants"
         )
     notes = [] if participants(config, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
     counts = of_images(task, partition)

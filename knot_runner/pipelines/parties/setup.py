@@ -119,7 +119,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} used different data than now in paths.data_dir: {change}", key)
+            raise UserError(f"run {teacher.run} used different data than paths.data_dir has now: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)

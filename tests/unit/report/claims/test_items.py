@@ -245,7 +245,7 @@ def test_effect_averages_pairs_of_settings_with_most_seeds(tmp_path, absent, eff
         (jobs[at].folder / "result.json").unlink()
     found = judged(jobs, lift())[0]
     assert found.effect == pytest.approx(np.mean(effects)) and found.seeds == len(effects)
-    assert bool(left_out) == (f"{left_out} of 6 effects left out: some settings have fewer seeds" in found.note)
+    assert bool(left_out) == (f"{left_out} of 6 effects left out: their seeds are missing" in found.note)
 
 
 def test_judge_pairs_repeated_run_with_each_side(tmp_path):

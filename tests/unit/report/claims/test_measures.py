@@ -125,7 +125,7 @@ def test_claims_measure_any_number_in_result(factory, federated):
     )
     assert found.verdict == "holds"
     assert found.effect == pytest.approx(np.prod([103 / 10, 104 / 11, 105 / 12]) ** (1 / 3))
-    assert none.verdict == "no runs" and "there is no ratio to 0" in none.note
+    assert none.verdict == "no runs" and "the ratio is undefined, since a value is 0" in none.note
     jobs = []
     for temperature, flops in ((0.05, 100), (1.0, 300)):
         costs = total_costs([COSTS | {"client_flops": flops}], None, "models")

@@ -155,7 +155,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     assert view.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
-    assert "Create the rest with: knot-runner experiment=mine/methods" in text
+    assert "Create the missing runs with: knot-runner experiment=mine/methods" in text
     assert page_of(jobs).counts == {"done": 1, "diverged": 1, "missing": 1, "damaged": 1}
 
 
