@@ -66,7 +66,7 @@ class FleetSettings:
     deadline: Positive | Literal["median"] | None = None
     #: sync: drop late clients, or keep their completed epochs (partial)
     late: Literal["drop", "partial"]
-    #: async: updates per server step; null: half of the clients that train at any time
+    #: async: updates per server step; null: half of the clients that train concurrently
     buffer: Steps | None = None
     #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
     staleness_exponent: Annotated[float, AtMost(100), NOT_NEGATIVE]

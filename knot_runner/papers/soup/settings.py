@@ -50,7 +50,7 @@ class LandscapeSettings(TuningSettings):
 
     reads_valid = True
     kind: Literal["landscape"]
-    #: for each of the two clients, the checkpoint that defines the plane
+    #: checkpoint of each client that defines the plane
     between: list[int]
     #: grid points per side
     grid: Steps
