@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, with equal weights; means "
-    "over clients and seeds. Star: the model of the last round, at which every line begins. Better is the upper right."
+    "over clients and seeds. Star: the model of the last round, where every line begins. The upper right is better."
 )
 
 

@@ -144,8 +144,8 @@ def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, 
     weights, epsilon, norms = (
         next(line for line in said if line.startswith(start)) for start in ("weights: ", "epsilon: ", "norms: ")
     )
-    assert "trained on their raw sum (method.normalize=false)" in weights and "divided by it here" in weights
-    assert "newton at 0.001; recomputed exactly (eps = 0)" in epsilon
+    assert "not normalized in training (method.normalize=false)" in weights and "they are normalized" in weights
+    assert "trained with newton at 0.001. On" in epsilon
     assert "no number" in norms and "attention" in norms
     record = bound_of(folder)
     assert {row["class"] for row in record["rows"]} == {"last_layer", "held-out"}
