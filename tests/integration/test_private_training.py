@@ -120,7 +120,7 @@ def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
         record = RunRecord(kr.run(words).folder)
         rows[name], facts = record.rows, record.result["privacy"]
         assert facts["rounds"] == 3 == len(record.rows) and facts["epsilon"] == record.rows[-1]["epsilon"]  # no more
-        assert caplog.text.count("trained before and are reused") == (name != "finetune")  # once
+        assert caplog.text.count("trained by an earlier run and are reused") == (name != "finetune")  # once
     assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
 
 
