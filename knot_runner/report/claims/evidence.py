@@ -118,7 +118,7 @@ def _evidence(
         return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
     words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} this in {bounds[sign]} of {len(cells)} pairs" for sign, word in words.items() if bounds[sign]]
+    sides = [f"{word} this value in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
         counts = f"target not reached on one side, counted as if reached {moment}"
