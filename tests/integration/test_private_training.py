@@ -33,7 +33,7 @@ def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     assert [row["epsilon"] for row in rows] == [epsilon_after(spec, delta)(done) for done in (1, 2, 3)]
     assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
-    assert "it is of the global models, simulated, and not of the accuracies" in notes
+    assert "Epsilon covers the global models, not the accuracies in the records" in notes
     norms = [norm for row in rows for norm in row["update_norms"]]
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert facts["median_norm"] == statistics.median(norms)

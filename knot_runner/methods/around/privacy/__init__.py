@@ -282,7 +282,7 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
     shown = "infinity" if spent is None else f"{spent:.3g}"
     notes = [
         f"privacy: (epsilon, delta) = ({shown}, {ledger.delta:.2g}) at user level after "
-        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. It covers {released}, "
+        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers {released}, "
         "not the accuracies in the records. The noise is simulated"
     ]
     shared = shared_of(settings.method, federation)
