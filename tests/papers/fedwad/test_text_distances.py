@@ -219,4 +219,4 @@ def test_feature_notes_name_the_fitted_texts(tmp_path):
     assert "the 240 training texts of all clients, which leave the clients for this" in clients
     (server,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="global", kind="cls"), pool)
     assert server.startswith("features: [CLS] of the clients' initial model")
-    assert "of Food, the server's" in server
+    assert "of Food, which belong to the server" in server

@@ -150,7 +150,7 @@ def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, 
     record = bound_of(folder)
     assert {row["class"] for row in record["rows"]} == {"last_layer", "held-out"}
     assert set(record["undeclared"]) == {"norms"}
-    own, trained = (float(part.split()[0].strip(",.")) for part in epsilon.split("(eps = 0) is ")[1].split(" training "))
+    own, trained = (float(part.split()[0].strip(",.")) for part in epsilon.split("0) is ")[1].split(" training "))
     assert own == pytest.approx(record["loss"]["train"], abs=1e-4) and 0 < trained - own < 0.01
     console = Console(file=StringIO(), width=80, force_terminal=False)
     console.print(bound_table("a run", record))
