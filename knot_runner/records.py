@@ -146,7 +146,7 @@ def find_run(word: str, out: Path) -> Path:
         return path
     folders = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
     if len(folders) != 1:
-        raise UserError(f"not a run folder, nor a run id below {out} (set by paths.output_dir)", word)
+        raise UserError(f"neither a run folder nor the id of a run in paths.output_dir={out}", word)
     return folders[0]
 
 

@@ -46,7 +46,7 @@ class PackedFile:
 
     def __post_init__(self) -> None:
         require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is not a plain file name")
-        require(self.size >= 0, "size", f"{self.size} is not 0 to {MAX_FILE} bytes")
+        require(self.size >= 0, "size", f"expected 0 to {MAX_FILE} bytes, got {self.size}")
         require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "expected 64 hexadecimal digits")
 
 
@@ -81,7 +81,7 @@ class Manifest:
     runs: list[PackedRun]
 
     def __post_init__(self) -> None:
-        require(bool(self.runs), "runs", "no runs")
+        require(bool(self.runs), "runs", "no runs listed")
         require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "a run is listed twice")
 
     def text(self) -> str:

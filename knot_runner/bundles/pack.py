@@ -59,7 +59,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
             run.left_out.append(name)
             continue
         if size > MAX_FILE:
-            raise UserError(f"is too large for a bundle: {size_text(size)}, limit {size_text(MAX_FILE)}", path)
+            raise UserError(f"has {size_text(size)}, more than the limit of a bundle, {size_text(MAX_FILE)}", path)
         content = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
         run.files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
         contents[run.member(name)] = content
@@ -96,6 +96,6 @@ def contents_lines(runs: Sequence[RunContents]) -> list[str]:
         lines.append(f"{packed.run.folder}, seed {packed.seed}: {len(packed.contents)} files, {size}")
     left_out = ", ".join(sorted({name for packed in runs for name in packed.run.left_out}))
     if left_out:
-        hint = "verify compares their checksums; use --weights to pack them"
-        lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}; {hint}")
+        hint = "'verify' compares their checksums. To pack them, use --weights"
+        lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}. {hint}")
     return lines

@@ -63,10 +63,10 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
     if config.get("plugins"):
-        raise UserError("the run uses custom code, which verify does not run", "plugins")
+        raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
-            raise UserError(f"{value!r:.80} is outside paths.data_dir, and verify reads only files below it", key)
+            raise UserError(f"{value!r:.80} is outside paths.data_dir, but 'verify' reads only files inside it", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
             raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
@@ -97,7 +97,7 @@ def whole_because(job: ComposedJob) -> str:
         return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
-        return "finds its noise for all rounds (privacy.epsilon)"
+        return "computes its noise for all rounds (privacy.epsilon)"
     return ""
 
 
@@ -111,7 +111,7 @@ def settings_problem(run: BundledRun) -> str:
     named, recorded_seed = run.result.run_id, run.result.seed
     if (actual, seed) == (named, recorded_seed):
         return ""
-    problem = f"{CONFIG_FILE}: these are the settings of run {actual}, seed {seed}, but the result is of run {named}"
+    problem = f"{CONFIG_FILE}: has the settings of run {actual}, seed {seed}, but the result is from run {named}"
     if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem
@@ -126,7 +126,7 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
-            raise UserError(f"{value} is above the limit of {place.max_steps}", key, hint=hint)
+            raise UserError(f"{value} is more than the limit of {place.max_steps}", key, hint=hint)
     on_cpu = is_host(job.settings.hardware.device)
     with memory_limit(place.memory) if on_cpu else contextlib.nullcontext():
         result = complete_run(run_context(job, progress, note))

@@ -109,7 +109,7 @@ def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
     """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:
-        raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
+        raise ValueError(f"{MANIFEST} is not its first member. Create bundles with 'knot-runner bundle RUN...'")
     manifest = read_manifest(read_content(file, size), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
@@ -122,7 +122,7 @@ def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None
     folder.mkdir(parents=True)
     for file in run.files:
         if read_header(archive) != (run.member(file.name), file.size):
-            raise ValueError(f"{run.folder}/{file.name} does not match its place and size in {MANIFEST}")
+            raise ValueError(f"{run.folder}/{file.name} does not match its position and size in {MANIFEST}")
         content = read_content(archive, file.size)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise UserError(f"run {run.folder}: {file.name} does not match its checksum", path)

@@ -229,7 +229,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
         done = [job.folder for job in finished if read_result(job.folder)]
         untracked = sum(recorded_config(folder)["tracker"]["name"] != tracker for folder in done)
         if untracked:
-            LOGGER.info("tracker=%s does not show %s finished without it", tracker, counted(untracked, "run"))
+            LOGGER.info("tracker=%s does not show %s that finished without it", tracker, counted(untracked, "run"))
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -154,7 +154,7 @@ def _compare() -> Parser:
 def _reproduce() -> Parser:
     parser = Parser(
         "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
-        "Run presets one after another, those with most claims per minute first, and write a table of their claims to "
+        "Run presets one after another, starting with the most claims per minute, and write a table of their claims to "
         "paths.output_dir/reproduced.md. Without names, run the presets of conf/reproduce.yaml whose data are present "
         "and that fit into the time. The overrides apply to each preset.",
         ["reproduce --hours=2 paths.data_dir=DIR hardware=cpu"],

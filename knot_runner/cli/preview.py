@@ -62,7 +62,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
                 return seen
             except EOFError:
                 process.join()
-                return Preview(problem=f"the process ended with exit code {process.exitcode}")
+                return Preview(problem=f"the process that prepares the runs ended with exit code {process.exitcode}")
 
 
 def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
@@ -152,10 +152,10 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
             runs += len(seconds)
     if not medians:
         return ["no time estimate: no similar run has finished"]
-    by = f"by the median of {counted(runs, 'finished run')}"
+    by = f"estimated from the median of {counted(runs, 'finished run')}"
     lines = [f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, {by}"]
     if len(medians) < len(jobs):
-        lines.append(f"no time estimate for {counted(len(jobs) - len(medians), 'other job')}")
+        lines.append(f"no time estimate for the other {counted(len(jobs) - len(medians), 'job')}")
     return lines
 
 

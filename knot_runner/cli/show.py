@@ -32,7 +32,7 @@ def show_table(preset: Preset, keep: bool = False) -> None:
     ``keep``: as in :func:`references`.
     """
     if preset.spec.get("kind") in figures.FIGURES:
-        raise UserError(f"table {preset.name}: is a figure. Run: {_verb(preset, 'plot')}")
+        raise UserError(f"table {preset.name}: this preset is a figure. Run: {_verb(preset, 'plot')}")
     table = preset_table(references(preset.jobs, keep), preset.spec, preset.command)
     output().print(TerminalTable(table))
     for path in write_table(table, folder_for(preset.out, "tables"), preset.name):
@@ -47,7 +47,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     """
     name, requested = preset.name, figures_of(preset.spec)
     if not requested:
-        raise UserError(f"plot {name}: is a table. Run: {_verb(preset, 'table')}")
+        raise UserError(f"plot {name}: this preset is a table. Run: {_verb(preset, 'table')}")
     jobs, notes = references(preset.jobs, keep), preset.spec.get("notes", [])
     for drawn, figure in requested.items():
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
@@ -73,7 +73,7 @@ def show_partition(job: ComposedJob) -> None:
     settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
     if spec is None:
         chosen = f"task={name} method={settings.method.name}"
-        raise UserError(f"plot partition: {chosen} does not partition data over clients. Use task=femnist")
+        raise UserError(f"plot partition: {chosen} has no partition over clients. Use, for example, task=femnist")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)

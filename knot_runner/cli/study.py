@@ -69,20 +69,20 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         if method.personalization is None:
             recorded = list(METRICS)
     elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
-        hint = "Use a grid and compare --best=MEASURE --over=KEYS, which selects on the test examples"
-        raise UserError(f"method={method.name} records no validation metric that compares trials", SWEEPER, hint=hint)
+        hint = "Use a grid, then 'knot-runner compare --best=MEASURE --over=KEYS' (selects on test examples)"
+        raise UserError(f"method={method.name} records no validation metric to compare trials by", SWEEPER, hint=hint)
     shares = settings.shares or settings.held_out or method
     has_parts = type(method) in RECORDED and not settings.on_images  # data sets of texts have valid parts
     if not has_parts and getattr(shares, "valid", None) is None:
         group = "method" if isinstance(method, DistillSettings) else "partition"
-        raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
+        raise UserError("requires validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
     known = {f"{VALID}{recorded_name}": recorded_name for recorded_name in recorded}
     name = str((settings.report or {}).get("objective", f"{VALID}{recorded_metric}"))
     if name not in known:
         raise unknown("report.objective", message_text(name), known)
     for key in searched:
         if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
-            problem = f"it changes the teachers or the loss that define {name} of method={method.name}"
+            problem = f"not searchable: it changes the teachers or the loss that define {name} of method={method.name}"
             raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
     return known[name]
 
@@ -191,7 +191,7 @@ def _read(arguments: Sequence[str]) -> Study:
             rest.append(word)
     for key, text in values.items():
         if not text.isdecimal() or not (key != SAMPLER_SEED) <= int(text) <= MAX_JOBS:
-            raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
+            raise UserError(f"expected a positive whole number, got {message_text(text)!r}", key)
     words, space = [flag for flag in options.flags if flag != "--multirun"], []
     for override in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
         if not override.is_sweep_override():
@@ -201,8 +201,8 @@ def _read(arguments: Sequence[str]) -> Study:
         else:
             space.append(override)
     if not space:
-        hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
-        raise UserError("no setting is searched", SWEEPER, hint=hint)
+        hint = "Use, for example, training.lr=tag(log,interval(0.001,1)) or training.lr=0.01,0.1"
+        raise UserError("no setting has several values to search", SWEEPER, hint=hint)
     trials, seed, together = map(int, values.values())
     return Study(words, space, trials, seed, together, options.config_dir)
 

@@ -157,9 +157,9 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
         if listed is None:
             continue
         if is_hydras(key):
-            raise UserError("Hydra's own keys take one value", line)
+            raise UserError("expected one value, since Hydra's keys cannot be swept", line)
         if key.startswith("sweep."):
-            raise UserError("sweep is for YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
+            raise UserError("sweep keys are supported only in YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
         if len(listed) > max(widths):
             widest = line
         widths.append(len(listed))

@@ -53,8 +53,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
 
     - ``partition=natural`` if a method needs clients for texts and no partition is selected.
     - For each unset setting of a loss, a loss term, a schedule, a synthesis or a personalization: the value in its file
-    in
-      ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
+      in ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
     - For each model name: the model's settings. A teacher may be a finished run (``run:`` and its id or folder,
       :func:`teacher_run`).
 
@@ -249,7 +248,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
         lines = [typed_line(override) for override in arms[name]]
         for line in lines:
             if _key(line) in keys:
-                problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
+                problem = f"{ARM}={name} already sets {message_text(line)}. Do not override this key, or use other arms"
                 raise UserError(problem, _key(line))
         overrides.append([f"{ARM}={name}", *lines])
     return overrides

@@ -87,7 +87,7 @@ def _check_names(override: Override, line: str) -> None:
         return
     for name in value.list if isinstance(value, ChoiceSweep) else [value]:
         if not isinstance(name, str | QuotedString | Glob):
-            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each", line)
+            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for one job each", line)
 
 
 def _unreadable(argument: str) -> UserError:
@@ -121,10 +121,10 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     if isinstance(value, Glob):
         names = value.filter(choices(override.key_or_group, config_dir))
         if not names:
-            raise UserError(f"no {override.key_or_group} matches. Run 'knot-runner ls' to list them", line)
+            raise UserError("no name matches. Run 'knot-runner ls GROUP' to list the names of a group", line)
         return names
     if isinstance(value, IntervalSweep):
-        raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
+        raise UserError("intervals require hydra/sweeper=optuna. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):
@@ -139,7 +139,7 @@ def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
     count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
     if count <= 0:
-        raise UserError("the range is empty or endless. For 0,1,2,3,4, use range(0,5)", line)
+        raise UserError("the range is empty or endless. Use, for example, range(0,5) for 0,1,2,3,4", line)
     check_count(line, count)
 
 
@@ -193,7 +193,7 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 def bad_override(text: str, overrides: list[str]) -> str:
     """Return the message for an override that Hydra refuses; ``text``: Hydra's error."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
-        return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
+        return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)
         kind = _TYPES.get(expected[1]) if expected else None
@@ -202,7 +202,7 @@ def bad_override(text: str, overrides: list[str]) -> str:
     if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
         name = message_text(key.group(2).split("=", 1)[0])
         hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
-        return f"{name}: nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+        return f"{name}: no such key to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
     return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 
@@ -287,7 +287,7 @@ def is_hydras(key: str) -> bool:
 def check_key(key: str) -> None:
     """Raise :class:`UserError` for an unsupported Hydra key (dotted, or a group)."""
     if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
-        hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
+        hint = f"The supported Hydra keys are {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
         raise UserError("not supported", key, hint=hint)
 
 

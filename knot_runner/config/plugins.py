@@ -93,7 +93,7 @@ class Table(UserDict[str, Entry]):
 def expect(where: str, entry: Any, kind: type) -> None:
     """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
     if not isinstance(entry, kind):
-        raise UserError(f"{where} is {_described(entry)}. Register a {kind.__name__}")
+        raise UserError(f"{where}: expected a {kind.__name__}, got {_described(entry)}")
 
 
 def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
         if wrong := problem(result, *arguments):
-            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {wrong}", where)
+            raise UserError(f"{getattr(function, '__name__', 'the function')}() returned {wrong}", where)
         return result
 
     return call

@@ -156,7 +156,7 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
         return _convert_union(args, value, where)
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{shorten(value)} is not one of {', '.join(map(str, args))}", where)
+            raise UserError(f"unknown value {shorten(value)} (choose from {', '.join(map(str, args))})", where)
         return value
     if origin is list:
         _expect(value, list, "a list", where)
@@ -213,7 +213,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
             words += typing.get_args(option)
             problems.insert(0, problems.pop())  # the last one is of another option if there is any
     if words and len(problems) > 1:
-        raise UserError(f"{problems[-1]}. Or use {' or '.join(map(str, words))}")
+        raise UserError(f"{problems[-1]}. Alternatively, use {' or '.join(map(repr, words))}")
     raise problems[-1]
 
 
@@ -237,7 +237,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         raise UserError(f"expected a finite number, got {value}", where)
     most = most or _MOST[hint]
     if abs(value) > most:
-        raise UserError(f"expected a number of magnitude at most {most:g}, got {shorten(value)}", where)
+        raise UserError(f"expected an absolute value of at most {most:g}, got {shorten(value)}", where)
     return hint(value)
 
 

@@ -101,7 +101,7 @@ class DataFolder:
     def _check(self, path: Path, opened: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
         if wanted is not None and opened.sha256 != wanted:
-            text = f"truncated or changed: sha256 {opened.sha256[:12]}... but {CHECKSUMS} has {wanted[:12]}..."
+            text = f"truncated or changed: has sha256 {opened.sha256[:12]}..., but {CHECKSUMS} lists {wanted[:12]}..."
             raise UserError(text, path)
 
 

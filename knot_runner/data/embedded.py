@@ -43,13 +43,13 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
         raise UserError(text, f"{where}.domain")
     for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
         if len(values) != count:
-            raise UserError(f"{len(values)} shares, but generated {settings.kind} texts have {count} labels", key)
+            raise UserError(f"expected {count} shares, one per {settings.kind} label, got {len(values)}", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{source.rows} rows are too few for {split}. Use more rows", f"{where}.rows")
+            raise UserError(f"{source.rows} rows are too few for the {split} split. Use more rows", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)

@@ -67,7 +67,7 @@ def place_of(root: Path, file: DataFile) -> Path:
     """
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise UserError("a link points outside paths.data_dir, where nothing is written", path)
+        raise UserError("a link points outside paths.data_dir. Files are written only below paths.data_dir", path)
     return path
 
 
@@ -89,7 +89,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
             return False
         if state == "other":
             text = f"differs from the published file ({wrong_content(target, file)})"
-            raise FetchError(f"{text}. Move it away to download the published file", target)
+            raise FetchError(f"{text}. To download the published file, move this one away", target)
         part = target.with_name(target.name + PART)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
             resumes = answer.status == http.client.PARTIAL_CONTENT
             if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
-                return "the server sent another part of the file"
+                return "the server sent a part of the file that was not requested"
             received = before if resumes else 0
             length = answer.headers.get("Content-Length")
             end = received + int(length) if length else None

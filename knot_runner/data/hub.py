@@ -40,7 +40,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
             f"({type(problem).__name__}: {reason}). To read local files, use task.source=local",
             where,
         ) from None
-    note = f"{where}.revision={source.revision} is a branch of {source.id}, which may change. Use a commit"
+    note = f"{where}.revision={source.revision} is a branch of {source.id}, which may change. Use a commit hash"
     if not re.fullmatch("[0-9a-f]{40}", source.revision) and note not in notes:
         notes.append(note)
     return rows

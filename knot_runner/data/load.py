@@ -27,7 +27,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
     if embedded:
-        task.notes.append(f"{settings.name}: the texts are generated, not comparable to published results")
+        task.notes.append(f"{settings.name}: the texts are generated. Results are not comparable to published ones")
     folder = open_folder(data_root) if settings.source == "local" else None
     for name, data in settings.datasets.items():
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
@@ -124,12 +124,12 @@ def _files_there(
     if required and not (is_whole and name in settings.may_be_missing):
         role, first = settings.datasets[name].role, required[0]
         if not is_whole:
-            remedy = f"Other files of {name} exist. To read {name} without this file, use task.missing=[{first}]"
+            remedy = f"Other files of {name} exist. To read {name} without this one, use task.missing=[{first}]"
         elif role == "local":
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
             remedy = f"The {role} data set is required"
-        raise UserError(f"file not found (for {name}). {remedy}", absent[first][0])
+        raise UserError(f"file not found (data set {name}). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:

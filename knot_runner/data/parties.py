@@ -108,10 +108,8 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
 
     Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (others
-    are
-    -1). All select epochs on the same valid part: of images a stratified share ``config.valid`` of the training images,
-    or
-    none if that is None. Only the student is tested.
+    are -1). All select epochs on the same valid part: of images a stratified share ``config.valid`` of the training
+    images, or none if that is None. Only the student is tested.
 
     Raises:
         UserError: A share leaves too few examples.

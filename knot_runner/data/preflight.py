@@ -56,7 +56,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
-        raise UserError(f"file not found (for {task.name})", root / gone[0])
+        raise UserError(f"file not found (data set {task.name})", root / gone[0])
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:

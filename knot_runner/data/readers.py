@@ -64,11 +64,11 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
         header = next(reader)
         _check_delimiter(path, header)
         if len(set(header)) < len(header):
-            raise UserError(f"line 1: a column name is repeated: {', '.join(header)}", path)
+            raise UserError(f"line 1: the header repeats a column name: {', '.join(header)}", path)
         for row in filter(None, reader):
             number = reader.line_num
             if len(row) != len(header):
-                fields = f"{len(row)} fields where the header has {len(header)}"
+                fields = f"{len(row)} fields, but the header has {len(header)}"
                 raise UserError(f"line {number}: {fields}. The file is truncated or corrupt", path)
             if not last.endswith("\n"):  # nothing else would show that it is truncated
                 problem = "the last row has no line end, so it may be truncated"
@@ -82,7 +82,7 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
     """Refuse a header with one field that contains another delimiter."""
     for mark in DELIMITERS:
         if len(header) == 1 and mark in header[0]:
-            hint = f"delimiter: {json.dumps(mark)} beside format: csv reads it as {header[0].count(mark) + 1} columns"
+            hint = f"To read {header[0].count(mark) + 1} columns, add delimiter: {json.dumps(mark)} next to format: csv"
             raise UserError(f"line 1: only one column, {header[0][:60]!r}. {hint}", path)
 
 
@@ -125,18 +125,18 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     for number, line in texts:
         _, labels = next(emotions, (0, None))
         if labels is None:
-            raise UserError(f"ends before line {number} of {path.name}. One of the two files is truncated", other)
+            raise UserError(f"ends before line {number}, unlike {path.name}. One of the two files is truncated", other)
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
             raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}, so it is truncated", path)
         marks = labels.split()
         if len(marks) != len(utterances):
-            text = f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
+            text = f"line {number} has {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
             raise UserError(text, path)
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
     if (extra := next(emotions, None)) is not None:
-        raise UserError(f"ends before line {extra[0]} of {other.name}. One of the two files is truncated", path)
+        raise UserError(f"ends before line {extra[0]}, unlike {other.name}. One of the two files is truncated", path)
 
 
 def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:

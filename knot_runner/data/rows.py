@@ -90,7 +90,7 @@ def read_table(
     if read == 0:
         raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"expected {expected} rows, got {read}. The file is truncated, or not this data set", source)
+        raise UserError(f"expected {expected} rows, got {read}. The file is truncated or from another data set", source)
     if unseen:
         column = min(unseen)
         raise UserError(f"no column '{column}'{nearest(column, known)}", source)
@@ -241,7 +241,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             for called, client in row_clients.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
-        raise UserError(f"no row is left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
+        raise UserError(f"no rows left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
 
 
@@ -249,11 +249,11 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
     if row.label is None:
         return UNLABELED
     if row.label not in data.labels:
-        keys = f"labels nor drop of task.datasets.{name}"
+        known = f"task.datasets.{name}.labels"
         if set(data.labels) == set(labels.names):
-            keys = f"task.labels.names nor task.datasets.{name}.drop"
-        text = f"line {row.line}: label {row.label!r:.80} is in neither {keys}{nearest(row.label, data.labels)}"
-        raise UserError(text, table.source)
+            known = "task.labels.names"
+        text = f"line {row.line}: label {row.label!r:.80} is in neither {known} nor task.datasets.{name}.drop"
+        raise UserError(f"{text}{nearest(row.label, data.labels)}", table.source)
     return labels.names.index(data.labels[row.label])
 
 
@@ -264,7 +264,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
         if label not in labels.names:
             raise UserError(f"unknown label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"'{raw}' is also in labels. Remove it from one of the two", f"{where}.drop")
+            raise UserError(f"label '{raw}' is in both labels and drop. Remove it from one of the two", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:

@@ -60,7 +60,7 @@ class DataSet:
             require(address.startswith(("https://", "http://")), "from", f"{address!r} does not begin with https://")
             require(address.endswith("/"), "from", f"{address!r} does not end with /, so it is not a folder")
         require(bool(self.files), "files", "no files listed")
-        require(bool(self.sources or self.how), "how", "required if from is not set. Describe how to get the files")
+        require(bool(self.sources or self.how), "how", "required if 'from' is not set. Describe how to get the files")
 
     @property
     def size(self) -> int | None:

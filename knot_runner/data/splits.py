@@ -38,7 +38,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"{count} rows are too few to be divided in two", key)
+        raise UserError(f"{count} rows cannot be divided into two parts with this share", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -127,7 +127,7 @@ def check_layout(where: str, names: set[str]) -> None:
     for name in sorted(names - known):
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
-        wrong = f"{', '.join(sorted(names))} do not go together" if names else "no files listed"
+        wrong = f"unsupported combination of splits: {', '.join(sorted(names))}" if names else "no files listed"
         raise UserError(f"{wrong}. Use pool, train + heldout, or train with valid and test", where)
 
 
@@ -147,13 +147,13 @@ def complete_splits(
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
-            notes.append(f"{name}: too few rows of some labels, so {len(rows)} rows are divided at random")
+            notes.append(f"{name}: some labels have too few rows, so {len(rows)} rows are split without stratification")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"0 leaves no test rows of {name}", "task.split.test")
+        raise UserError(f"0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)

@@ -26,7 +26,7 @@ def choose_device(name: str) -> torch.device:
     entry = DEVICES[device.type]
     count = entry.count()
     if count <= (device.index or 0):
-        problem = f"only {count} available ({device.type}:0 is the first)" if count else f"no {entry.title} available"
+        problem = f"only {count} available (the first is {device.type}:0)" if count else f"no {entry.title} available"
         raise UserError(problem, "hardware.device", name, hint="Use hardware=cpu or hardware=auto")
     return device
 

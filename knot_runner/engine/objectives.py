@@ -107,7 +107,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
     is_pair = isinstance(rows_and_loss, tuple) and len(rows_and_loss) == 2
     if not (is_pair and isinstance(rows_and_loss[0], dict) and callable(rows_and_loss[1])):
         kind = type(rows_and_loss).__name__
-        raise UserError(f"objective {objective.name} returned {kind} instead of (rows, loss function)")
+        raise UserError(f"objective {objective.name}: returned {kind} instead of (rows, loss function)")
     rows, loss = rows_and_loss
 
     def checked(logits: Tensor, batch: LossRows, *features: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name}: the loss is {shape} instead of [{len(logits)}], one per sample"
+                f"objective {objective.name}: the loss has shape {shape} instead of [{len(logits)}] (one per sample)"
             )
         return values
 

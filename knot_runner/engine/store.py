@@ -98,7 +98,7 @@ class Store:
         """Return the artifact, which must be finished (stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
-            raise UserError("the stage result was deleted. Repeat the command to recreate it", self.folder(stage, key))
+            raise UserError("the result was deleted. Repeat the command to recreate it", self.folder(stage, key))
         return artifact
 
     def put(

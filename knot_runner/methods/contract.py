@@ -157,9 +157,8 @@ class Method:
         message: ``(config, state, federation, work) -> message`` that the client sends after its
             :class:`ClientWork`. ``state`` is that of the round in which the work began. The server reads nothing else
             of a client.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the
-            ``mean``
-        of the messages and the share of the clients that took part. ``row``: its log entries.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean``
+            of the messages and the share of the clients that took part. ``row``: its log entries.
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server's step on single
             messages. It replaces ``fold``, unless the server may read means only (privacy).
@@ -265,12 +264,12 @@ def _accepted(where: str, method: Method) -> Method:
     cls = method.settings
     if not (isinstance(cls, type) and issubclass(cls, FederatedSettings) and "__dataclass_fields__" in vars(cls)):
         hint = "Use a class with @dataclass(kw_only=True) that extends kr.AveragingSettings"
-        raise UserError(f"{cls!r:.60} is not a class of settings", f"{where}.settings", hint=hint)
+        raise UserError(f"{cls!r:.60} is not a settings class", f"{where}.settings", hint=hint)
     if method.message is not nothing and method.fold is None and method.fold_each is None:
-        raise UserError("no fold reads its messages", where, hint="Set fold or fold_each, or remove message")
+        raise UserError("nothing reads its messages", where, hint="Set 'fold' or 'fold_each', or remove 'message'")
     return replace(
         method,
-        init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),
+        init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict (the state)")),
         plan=checked(where, method.plan, _plan_problem),
         message=method.message if method.message is nothing else checked(where, method.message, _message_problem),
         fold=method.fold and checked(where, method.fold, _fold_problem),
@@ -292,9 +291,9 @@ def _deployed_problem(model: object, *_: object) -> str:
 
 
 def _message_problem(parts: Any, *_: object) -> str:
-    problem = unlike(parts, dict, "a dict, the message")
+    problem = unlike(parts, dict, "a dict (the message)")
     wrong = [] if problem else [name for name, part in parts.items() if not isinstance(part, Tensor)]
-    return problem or (f"{wrong[0]!r}, which is no tensor" if wrong else "")
+    return problem or (f"a message with {wrong[0]!r}, which is not a tensor" if wrong else "")
 
 
 def _fold_problem(result: Any, *_: object) -> str:

@@ -77,7 +77,7 @@ def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Ten
     if not isinstance(values, Tensor):
         return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
-        return f"losses {list(values.shape)} instead of {list(q.shape[:2])} (batch, teachers)"
+        return f"losses of shape {list(values.shape)} instead of {list(q.shape[:2])} (batch, teachers)"
     return ""
 
 

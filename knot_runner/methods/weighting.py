@@ -46,7 +46,7 @@ def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) 
     if not isinstance(weights, Tensor):
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
-        return f"weights {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
+        return f"weights of shape {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
     return "" if (weights >= 0).all() and weights.isfinite().all() else "a weight that is negative or not finite"
 
 

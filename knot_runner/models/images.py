@@ -87,7 +87,7 @@ class Cnn(_Dense):
             channels = conv.channels
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
-                raise UserError(f"{len(spec.convs)} convolutions are too many for {shape[1]}x{shape[2]}", "model.convs")
+                raise UserError(f"{len(spec.convs)} convs are too many for {shape[1]}x{shape[2]} images", "model.convs")
         self._add_dense([channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Vgg(nn.Module):
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         if min(shape[1:]) < 2**spec.pools:
-            raise UserError(f"{spec.pools} poolings are too many for {shape[1]}x{shape[2]}", "model.pools")
+            raise UserError(f"{spec.pools} poolings are too many for {shape[1]}x{shape[2]} images", "model.pools")
         self.stages, before = nn.ModuleList(), shape[0]
         for sizes in spec.stages:
             layers = []

@@ -132,4 +132,4 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
     if not isinstance(output, Tensor) or output.shape != (2, classes):
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise UserError(f"{spec.target} returns {what} for two images instead of logits [2, {classes}]", "model.target")
+        raise UserError(f"{spec.target} returns {what} instead of logits [2, {classes}] for two images", "model.target")

@@ -86,7 +86,7 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     for key, value in FIXED_CONFIG.items():
         configured = getattr(config, key, None)
         if configured != value:
-            raise UserError(f"{source}: {key} is {configured}; only {value} is supported", KEY)
+            raise UserError(f"{source}: {key} is {configured!r}, but only {value!r} is supported", KEY)
     heads = config.num_attention_heads
     if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
@@ -128,7 +128,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
     other_shapes, not_finite = [], []
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
-            other_shapes.append(f"{name} ({list(tensor.shape)} where the model has {list(wanted[name].shape)})")
+            other_shapes.append(f"{name} ({list(tensor.shape)}, but the model has {list(wanted[name].shape)})")
         elif not torch.isfinite(tensor).all():
             not_finite.append(name)
     _refuse(source, "has", "of another shape", other_shapes)
@@ -138,7 +138,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 def describe_weights(encoder: Encoder) -> str:
     """Return one line on the loaded and the unused tensors."""
     unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
-    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head starts at random{unused}"
+    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random{unused}"
 
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:

@@ -111,10 +111,10 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
             logits = model(**batch)
         for name in points:
             if not isinstance(outputs.get(name), Tensor):
-                what = "is not a called submodule"
+                what = "is not called in a forward pass"
                 if name in outputs:
-                    what = f"gives {type(outputs[name]).__name__} instead of a tensor"
-                raise UserError(f"'{name}' of {network.spec.name} {what}. Use another tap", key)
+                    what = f"returns {type(outputs[name]).__name__} instead of a tensor"
+                raise UserError(f"tap '{name}' of {network.spec.name} {what}. Use another tap", key)
         return logits, {name: outputs[name] for name in points}
 
     return read

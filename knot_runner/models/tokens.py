@@ -101,7 +101,7 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
 def _check_words(place: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(f"{place}: not a BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab")
+        raise UserError(f"{place}: not a BERT vocabulary (no {', '.join(missing) or 'initial [PAD]'})", "model.vocab")
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:
@@ -208,7 +208,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     ids = torch.tensor(tokens, dtype=torch.int32)
     unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
     if unknown > MAX_UNKNOWN:
-        raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary of these texts", "model.vocab")
+        raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary that fits the texts", "model.vocab")
     return Encoded(ids, torch.tensor(offsets), torch.tensor(second, dtype=torch.int64))
 
 

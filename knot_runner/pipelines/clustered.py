@@ -146,7 +146,7 @@ def _measured(
         nonlocal began
         for (i, j), value in zip(finished, values, strict=True):
             if not math.isfinite(value):
-                raise UserError(f"{names[i]}, {names[j]}: distance is {value}. Check for constant or huge pixels")
+                raise UserError(f"distance of {names[i]} to {names[j]} is {value}. Check for constant or huge pixels")
             known[min(i, j), max(i, j)] = value
         done = int(known.isfinite().sum())
         if commits.due() or done == pairs:
@@ -186,7 +186,7 @@ def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | T
     if not larger:
         return []
     more = f"more than {otdd.samples} {_called(task)}"
-    return [f"{larger} of {len(partition.train)} have {more}, of which otdd.samples are drawn"]
+    return [f"{larger} of {len(partition.train)} have {more}, and otdd.samples of these are drawn"]
 
 
 def _called(task: ImageTask | TextPool) -> str:

@@ -50,7 +50,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         UserError: The settings do not fit the data or each other.
     """
     if getattr(context.method, "bound", False) and "bound" not in STUDENT_MEASURES:
-        raise UserError("true requires the folder knot_runner/papers/knot. Use false", "method.bound")
+        raise UserError("'true' requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
     federation = make_federation(context, task, context.store, random_examples(context.method))
@@ -79,7 +79,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
             if facts["ratio"] > LARGE_RATIO:
                 record.note(
                     f"warning: method.terms.{name} starts at {facts['ratio']:.3g} times the cross-entropy and may "
-                    "dominate it. Use weight=auto to set the weight on the first batches"
+                    "dominate it. To set the weight on the first batches, use weight=auto"
                 )
         record.add(**evaluate(context, task, federation, state, executor))
         record.add(**_bound(context, federation, state, executor))

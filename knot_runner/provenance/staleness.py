@@ -142,7 +142,7 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
     values = [(key, recorded.get(key), now.get(key)) for key in {**recorded, **now}]
-    return [f"{SETTING_CHANGE}{key}: {was} is recorded, now {new}" for key, was, new in values if was != new]
+    return [f"{SETTING_CHANGE}{key}: recorded {was}, now {new}" for key, was, new in values if was != new]
 
 
 def _file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -197,9 +197,9 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     kind, _, first = changes[0].partition(": ")
     what = f"{folder}/{first}"
     if f"{kind}: " == SETTING_CHANGE:
-        what = f"{title} ({folder}) was run with other settings: {first}"
+        what = f"{title} ({folder}) was run with different settings: {first}"
     elif f"{kind}: " == DATA_CHANGE:
-        what = f"paths.data_dir: {title} ({folder}) was run on other data: {first}"
+        what = f"paths.data_dir: {title} ({folder}) was run on different data: {first}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"

@@ -52,7 +52,7 @@ def confusion_table(run: MeasuredRun) -> Group:
     """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
-        raise UserError(f"runs of kind {run.result.kind} have no predicted classes", run.folder)
+        raise UserError(f"runs of kind '{run.result.kind}' record no predicted classes", run.folder)
     names = run.result.labels.names
     rows = []
     for i, own in enumerate(counts):

@@ -49,9 +49,8 @@ class RunSet:
 
     Attributes:
         runs: One row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
-        settings: One row per run and one column per dotted key, with the :func:`written` value; NaN if a run lacks
-            the
-        setting. It also has all other keys for filters: hardware, paths, status, run_id, data.
+        settings: One row per run and one column per dotted key, with the :func:`written` value; NaN if a run lacks the
+            setting. It also has all other keys for filters: hardware, paths, status, run_id, data.
         counted: ``settings`` without those that cannot change the run's numbers.
         metrics: A row per number in the result of each finished run, with ``metric``, its dotted key
             (``metrics.accuracy.ALL``), and ``value``, NaN for null.
@@ -104,19 +103,17 @@ class RunSet:
         Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: the run
-        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
+        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``different data`` or ``unfinished``, with the
           reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are missing.
-        - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are,
-        otherwise
-          text as in config.yaml; missing if a run has no such setting
+        - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are
+          numbers, otherwise text as in config.yaml; missing if a run has no such setting
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
 
         Args:
-            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``); "client" for
-                the accuracies
-            of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the round. The
-                columns ``round`` and ``client`` identify them.
+            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``); "client" for the
+                accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the
+                round. The columns ``round`` and ``client`` identify them.
 
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
@@ -182,7 +179,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         UserError: ``out`` is missing or has no run.
     """
     if not out.is_dir():
-        raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
+        raise UserError("not a folder. Use the folder that contains the runs", f"paths.output_dir={out}")
     jobs = []
     foreign = []
     current = provenance.CurrentData(data)
@@ -195,7 +192,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
         raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
-    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
+    lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
     return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
 
@@ -234,7 +231,7 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         ValueError: Its config does not belong to this folder.
     """
     if not (folder / CONFIG).exists():
-        began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
+        began = "failed before writing its settings" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
     try:
         config = read_config(folder / CONFIG)

@@ -69,7 +69,7 @@ def read_printed(name: str) -> PrintedTable:
         UserError: It is unknown.
     """
     if name not in printed_tables():
-        raise UserError(f"unknown printed table {name!r}{nearest(name, printed_tables())}")
+        raise UserError(f"unknown published table {name!r}{nearest(name, printed_tables())}")
     return build(PrintedTable, yaml.safe_load((PAPERS / f"{name}.yaml").read_text(encoding="utf-8")), name)
 
 

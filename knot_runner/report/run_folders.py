@@ -26,9 +26,9 @@ from knot_runner.util.files import LogRow
 
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
-Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
+Status = Literal["done", "diverged", "missing", "corrupt", "different data", "different version"]
 #: Status of runs whose result is not used -> its displayed name.
-UNUSED = {"corrupt": "damaged", "other data": "other data", "other version": "other version"}
+UNUSED = {"corrupt": "damaged", "different data": "different data", "different version": "different version"}
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
@@ -169,7 +169,7 @@ def command_for(runs: Sequence[Run]) -> str:
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
-    return f"{runs[0].command} --stale=rerun" if states & {"corrupt", "other data"} else runs[0].command
+    return f"{runs[0].command} --stale=rerun" if states & {"corrupt", "different data"} else runs[0].command
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:
@@ -221,14 +221,14 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     try:
         result = require_result(job.folder)
     except OtherVersionError as problem:
-        return "other version", str(problem), None
+        return "different version", str(problem), None
     except UserError as problem:
         return "corrupt", str(problem), None
     changes = job.data.changes(job.folder, result) if job.data else []
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
         return "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}", None
     if changes:
-        return "other data", f"{path} was run on other data than in paths.data_dir ({first_few(changes, 1)})", None
+        return "different data", f"{path} used data that differ from paths.data_dir ({first_few(changes, 1)})", None
     return result.status, "diverged" if result.status == "diverged" else "", result
 
 
@@ -239,7 +239,7 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
         UserError: It is missing, does not match its digest in the run's result, or such runs store no such file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
-        raise UserError(f"runs with these settings have no {name}", run.folder)
+        raise UserError(f"runs with these settings do not save {name}", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:

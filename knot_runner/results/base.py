@@ -87,7 +87,7 @@ def check_scores(key: str, scores: Scores) -> None:
         for name, value in row.items() if metric in METRICS else ():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             possible = number and math.isfinite(value) and 0 <= value <= METRICS[metric].top
-            require(possible, f"{key}.{metric}.{name}", f"{value!r} is no {METRICS[metric].title}")
+            require(possible, f"{key}.{metric}.{name}", f"{value!r} is not a valid {METRICS[metric].title}")
 
 
 #: Keys in a row of ``rounds.jsonl``, summed over the round's clients; FLOPs are null if they cannot be counted.
@@ -128,7 +128,7 @@ class CostFacts:
     personal_flops: Count | None = None
 
     def __post_init__(self) -> None:
-        require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "are not those up and down together")
+        require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "is not the sum of the bytes up and down")
         reached = self.bytes_to_target
         require(reached is None or reached <= self.bytes, "bytes_to_target", f"{reached} is more than all bytes")
 

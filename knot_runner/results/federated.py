@@ -228,7 +228,7 @@ class PrivacyFacts:
     messages: Count = 1
 
     def __post_init__(self) -> None:
-        require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "is finite, but there was no noise")
+        require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "expected null without noise")
 
 
 @dataclass(kw_only=True)
@@ -272,6 +272,6 @@ class FederatedResult(RunResult):
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
         require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
         in_time = self.time_to_target is None or (self.fleet and self.time_to_target <= self.fleet.clock)
-        require(bool(in_time), "time_to_target", f"{self.time_to_target} is not on the fleet's clock")
+        require(bool(in_time), "time_to_target", f"{self.time_to_target} is later than the fleet's clock")
         labels = self.clusters.labels if self.clusters else [0] * self.clients
         require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")

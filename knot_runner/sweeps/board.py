@@ -86,7 +86,7 @@ class Board:
             return ""
         self._failed += 1
         known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
-        return "failed likewise" if known else f"failed: {failure.cause}"  # report a common error once
+        return "failed with the same error" if known else f"failed: {failure.cause}"  # report a common error once
 
     def _tell(self, text: str) -> None:
         total = self._there + self._total
@@ -162,7 +162,7 @@ def sweep_summary(
     if went_on := sum(job.run_id in resumed for job in done):
         details.append(f"{went_on} resumed from a commit")
     if duplicates:
-        details.append(f"{duplicates} more jobs of the grid are the same runs")
+        details.append(f"{duplicates} more jobs of the grid are identical to these")
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0

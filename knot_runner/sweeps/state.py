@@ -146,7 +146,7 @@ def _read(kind: type[Any], path: Path) -> Any | None:
 class JobState:
     """A job's state and a short explanation."""
 
-    standing: Literal["done", "diverged", "other data", "damaged", "running", "failed", "stopped", "to do"]
+    standing: Literal["done", "diverged", "different data", "damaged", "running", "failed", "stopped", "to do"]
     text: str
 
 
@@ -161,7 +161,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
             return JobState(result.status, result.status)
         if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
-        return JobState("other data", f"run on other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+        return JobState("different data", f"run on different data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
     if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
     if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):

@@ -35,8 +35,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
     - Two readings are equal. They have the expected examples, with the types and shapes that the package uses.
     - Nothing is written, and no file outside the folder is opened.
     - ``UserError`` names an entry that is missing, and a file that is truncated or changed (its checksum or, for texts,
-    its
-      encoding). A truncated file may be read up to the last whole example.
+      its encoding). A truncated file may be read up to the last whole example.
     - For images, every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
 
     Args:
@@ -57,7 +56,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
         assert [example for example, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
         with opened_files() as opened:
             again, recorded = read()
-        assert again == whole, "a second reading gives other examples"
+        assert again == whole, "a second reading returns different examples"
         assert _contents(root) == before, "a file of the folder was written"
         assert opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}"
         assert not recorded or opened <= recorded, f"the record lacks some of {opened}"
@@ -133,9 +132,9 @@ def check_partition(
         return [rows.tolist() for rows in drawn.train]
 
     plain = dealt(classes := np.arange(120) % 10)
-    assert dealt(classes) == plain, "the same seed gives another partition"
-    assert not seeded or dealt(classes, seed=1) != plain, "another seed gives the same partition"
-    assert labels or dealt(classes[::-1] // 2) == plain, "other labels give another partition"
+    assert dealt(classes) == plain, "the same seed gives a different partition"
+    assert not seeded or dealt(classes, seed=1) != plain, "a different seed gives the same partition"
+    assert labels or dealt(classes[::-1] // 2) == plain, "different labels give a different partition"
     _, problem = _outcome(lambda: dealt(0 * classes))
     assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
     for clients in (1, 121) if hasattr(settings, "num_clients") else ():

@@ -25,8 +25,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     - The loss has shape [] or [batch] and the logits' dtype, is finite and at least ``least``, also for a batch of one
       example. Outside training it is equal for equal batches. The teachers' outputs are not changed.
     - The gradient equals central differences, reaches everything that the term reads (``taps``; the logits for
-    ``none``),
-      and is finite for features of 0.
+      ``none``), and is finite for features of 0.
     - If the term ``reads_labels``, it is 0 without labels; otherwise it does not depend on them.
     - Unless it draws from the batch's generator, it does not depend on the order of the examples.
     - Unless it has parameters, the same teacher twice counts as one.
@@ -53,13 +52,13 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
         value, slopes = _asked(loss, converted, rows)
         fits = value.dtype == dtype and value.shape in ((), rows.shape) and value.isfinite().all()
         assert fits and value.min() >= least, f"the loss of {len(rows)} examples is {value}"
-    assert torch.equal(value, _asked(loss, networks)[0]), "the same batch has another loss the second time"
-    assert all(slope.any() for slope in slopes[1:] or slopes), "it does not read all that it asks for"
+    assert torch.equal(value, _asked(loss, networks)[0]), "the loss of the same batch differs between two calls"
+    assert all(slope.any() for slope in slopes[1:] or slopes), "it does not read all the outputs that it requests"
     changes = [1e-6 * part for part in _outputs(term, 0, seed=9)]
     ahead, behind = (list(map(step, student, changes)) for step in (torch.add, torch.sub))
     moved = (_asked(loss, [ahead, *teachers])[0].sum() - _asked(loss, [behind, *teachers])[0].sum()) / 2
     expected = sum((slope * change).sum() for slope, change in zip(slopes, changes, strict=True))
-    assert abs(moved - expected) <= 1e-11 + 1e-5 * abs(expected), "the gradient is not the change of the loss"
+    assert abs(moved - expected) <= 1e-11 + 1e-5 * abs(expected), "the gradient does not match the change of the loss"
     for count in (2, len(_ALL)):
         dead = [student[0], *(torch.cat([0 * tap[:count], tap[count:]]) for tap in student[1:])]
         assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), "steep at features of 0"
@@ -72,7 +71,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
         once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
         alone, again = (_asked(_made(term, settings, requests), requests)[0] for requests in (once, twice))
-        assert torch.allclose(alone, again, rtol=1e-12), "the same teacher twice does not count as one"
+        assert torch.allclose(alone, again, rtol=1e-12), "the loss changes if the same teacher is given twice"
     if zero_when_equal:
         value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
         assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student equal to its teacher"
@@ -106,7 +105,7 @@ def _asked(
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
     value = loss(_named(student_part), [_named(other) for other in others], batch)
     for before, after in zip(networks[1:], others, strict=True):
-        assert all(torch.equal(a[rows], b) for a, b in zip(before, after, strict=True)), "it changes teachers"
+        assert all(torch.equal(a[rows], b) for a, b in zip(before, after, strict=True)), "it changes the teachers"
     return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
 
 
@@ -141,6 +140,6 @@ def check_weighting(weighting: str | Weighting) -> None:
     assert torch.allclose(weigh(q[rows]), whole[rows]), "weights depend on the other examples"
     weigh(q[:, :1], shares[:1], biases[:1])
     alike = weigh(q[:, :1].expand_as(q), torch.full_like(shares, 1 / 3), biases[:1].expand_as(biases))
-    assert torch.allclose(alike, alike[:, :1].expand_as(alike)), "equal teachers have other weights"
+    assert torch.allclose(alike, alike[:, :1].expand_as(alike)), "equal teachers have different weights"
     for bias in (biases, torch.full_like(biases, 1 / 4), torch.eye(4)[:3]):
         weigh(bias.expand_as(q))

@@ -43,10 +43,10 @@ def check_launcher(name: str, *overrides: str) -> None:
         _launched(0, basic, "hydra/launcher=basic", "training.batch_size=8,4")
         logs = _launched(2, launched, *words, "training.batch_size=8,99999,4")
         results, expected = runs_below(launched), runs_below(basic)
-        assert results.keys() == expected.keys(), f"{name}: a failing job costs others ({len(results)} of 2 are done)"
+        assert results.keys() == expected.keys(), f"{name}: a failing job affects others ({len(results)} of 2 are done)"
         assert len(list(launched.glob("*/*/*/failed.json"))) == 1, f"{name}: the job that fails has no failed.json"
         assert results == expected, f"{name}: results, rounds or weights are not those of basic"
-        assert _launched(0, launched, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs begin again"
+        assert _launched(0, launched, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs run again"
 
 
 def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:

@@ -21,11 +21,9 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
 
     * The facts for tables: ``better`` is a direction, ``scale`` and ``top`` are positive.
     * The value is a finite number from 0 to ``top``, and the metric changes no array. It does not depend on the order
-    of
-      the examples. Certain and correct predictions score at least as well as random ones.
+      of the examples. Certain and correct predictions score at least as well as random ones.
     * ``of_sums``, if there is one, gives each resample in a batch the same value as alone, also if all examples have
-    one
-      class. Sums over the parts of a test set add up to those of the whole.
+      one class. Sums over the parts of a test set add up to those of the whole.
 
     For a metric that does not read predictions, only the facts are checked.
 

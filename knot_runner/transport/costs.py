@@ -69,7 +69,7 @@ class Solver:
             require(
                 self.epsilon >= 1e-4,
                 "epsilon",
-                f"expected at least 1e-4, got {self.epsilon}. For 0, use the solver exact or line",
+                f"expected at least 1e-4, got {self.epsilon}. For epsilon 0, use the solver 'exact' or 'line'",
             )
         require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
         require(0 < self.scaling < 1, "scaling", f"expected a number between 0 and 1, got {self.scaling}")

@@ -67,10 +67,10 @@ def read_config(path: Path) -> Config:
     if not path.is_file():  # a pipe would never end
         raise ValueError("not a regular file")
     if path.stat().st_size > LONGEST_CONFIG:
-        raise ValueError("too long")
+        raise ValueError("the file is too long")
     first, *sections = _SECTION.split(path.read_text(encoding="utf-8"))
     if any(line.strip() and not line.startswith("#") for line in first.split("\n")):
-        raise ValueError("expected a key at the beginning")
+        raise ValueError("expected 'key: value' at the beginning")
     config: Config = {}
     for text in sections:
         section = _section(text)

@@ -60,7 +60,7 @@ class Misfit(UserError):
     """
 
     def __init__(self, first: str, second: str, why: str, hint: str = "") -> None:
-        super().__init__(f"{first} and {second} do not go together: {why}", hint=hint)
+        super().__init__(f"{first} and {second} cannot be combined: {why}", hint=hint)
 
 
 class DiskError(UserError):

@@ -49,7 +49,7 @@ def _shortage(path: Path, needed: int) -> str:
     if disk.f_files and not disk.f_favail:
         return "has no inodes left"
     if free > needed:
-        return f"has {size_text(free)}, so a quota or another limit is reached"
+        return f"has {size_text(free)}, so a quota or a different limit is reached"
     return f"needs {size_text(needed)}, has {size_text(free)}"
 
 
@@ -74,7 +74,7 @@ def removal() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        LOGGER.warning("%s: not needed anymore, but cannot be deleted: %s", problem.filename, problem.strerror)
+        LOGGER.warning("%s: no longer needed, but cannot be deleted: %s", problem.filename, problem.strerror)
 
 
 def require_writable(folder: Path, key: str) -> None:

@@ -127,7 +127,7 @@ def test_plot_partition(tmp_path, capsys):
     picture = next((tmp_path / "figures").glob("partition_*.png"))
     assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")
     assert main(["plot", "partition", "task=sa"]) == 2
-    assert "task=sa method=sinkhorn_e does not partition data over clients" in capsys.readouterr().err
+    assert "task=sa method=sinkhorn_e has no partition over clients" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -46,9 +46,9 @@ def check_command(options: argparse.Namespace) -> int:
     console = output()
     console.print(_listed(states) if len(jobs) <= MAX_JOBS_LISTED or options.all else _grouped(states))
     console.print(_summary(standings), highlight=False)
-    refused = standings["other data"] or standings["damaged"]
+    refused = standings["different data"] or standings["damaged"]
     if refused:
-        choices = "Use --stale=rerun to rerun runs that are damaged or on other data, or --stale=keep to keep them"
+        choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
@@ -77,7 +77,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
 
 #: States of jobs that a sweep leaves unchanged, as the summary says them.
 DONE = {
-    "done": "done", "diverged": "diverged", "other data": "of other data", "damaged": "damaged"
+    "done": "done", "diverged": "diverged", "different data": "on different data", "damaged": "damaged"
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from knot_runner.util.shared_memory import size_text
 
 _KEY = "paths.data_dir"
 #: state of a file -> its text
-SAID = {"absent": "absent", "unknown": "found", "other": "another file"}
+SAID = {"absent": "absent", "unknown": "found", "other": "a different file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ def data_command(options: argparse.Namespace) -> int:
 
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
-    print_line(output(), f"{_where(root)}. 'knot-runner data NAME' describes one. Add --fetch to download")
+    print_line(output(), f"{_where(root)}. 'knot-runner data NAME' describes a data set. To download it, add --fetch")
     titles = ("data set", "state", "files", "size", "download", "tasks")
     columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
@@ -62,7 +62,7 @@ def _state(data_set: DataSet, root: Path | None) -> str:
     """Return the state of the data set, and whether the size of one of its files differs from the published one."""
     standing = data_set.standing(root)
     if root and any(file_state(root / file.path, file, False) == "other" for file in data_set.files):
-        return f"{standing}, not as published"
+        return f"{standing}, but differs from the published file"
     return standing
 
 
@@ -110,7 +110,7 @@ def _file_line(file: DataFile, root: Path | None) -> str:
     path = root / file.path
     state = file_state(path, file)
     if state == "same":
-        return f"found, {'checksum' if file.sha256 else 'size'} as published ({published})"
+        return f"found, with the published {'checksum' if file.sha256 else 'size'} ({published})"
     text = SAID[state]
     if path.is_file():
         text += f" ({size_text(path.stat().st_size)})"

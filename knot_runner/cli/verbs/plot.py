@@ -27,7 +27,7 @@ def plot_command(options: argparse.Namespace) -> int:
     given = [name for name in OF_RUNS if getattr(options, name) is not None]
     of_runs = not first or (set("=<>") & set(first) and not first.lstrip("+").startswith("experiment="))
     if given and not of_runs:
-        raise UserError(f"only for runs selected by filters. plot {first} has a fixed figure", f"--{given[0]}")
+        raise UserError(f"supported only for runs selected by filters, not for the preset {first}", f"--{given[0]}")
     if options.out:
         formats = (_format_of(options.out),)
     with figure_output(FigureOutput(formats, width)):
@@ -90,7 +90,7 @@ def confusion_command(options: argparse.Namespace) -> int:
     runs = selected_runs(*selection(words)).finished
     if len(runs.runs) != 1:
         ids = name_few([f"run_id={run_id}" for run_id in runs.runs.run_id])
-        raise UserError(f"{len(runs.runs)} finished runs instead of one{ids}", " ".join(options.words) or "RUN")
+        raise UserError(f"expected one finished run, got {len(runs.runs)}{ids}", " ".join(options.words) or "RUN")
     output().print(confusion_table(runs.runs.run.iloc[0]))
     if options.out:
         plot_command(parser_of("plot").parse([*words, "--y=confusion", "--by=", f"--out={options.out}"]))

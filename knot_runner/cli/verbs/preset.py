@@ -61,9 +61,9 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
-            raise UserError("not a command-line option. Set it in the YAML of the preset", SEEDS_KEY)
+            raise UserError("not supported on the command line. Set this key in the YAML file of the preset", SEEDS_KEY)
         if word.startswith("experiment="):
-            raise UserError("a preset is given already. Remove one", word)
+            raise UserError("only one preset is allowed. Remove one of the two", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))

@@ -173,12 +173,12 @@ def _execute(candidate: Candidate, end: float) -> str:
     minutes, seconds = candidate.minutes_left(), end - time.monotonic()
     if seconds <= 0 or not (candidate.named or (minutes is not None and 60 * minutes <= seconds)):
         takes = "an unknown time" if minutes is None else f"about {minutes:.3g} minutes"
-        return f"skipped, it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
+        return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
     code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
     if code is None:
-        return "the time is over. Repeat the command to resume"
+        return "the time limit is reached. Repeat the command to resume"
     return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left" if code else ""
 
 

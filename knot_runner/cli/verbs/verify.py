@@ -84,7 +84,7 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
-        lines.append(f"is rerun completely: it {why}")
+        lines.append(f"is rerun completely, since it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, place, cut)
@@ -121,4 +121,4 @@ def _data_text(was: RunResult, now: RunResult) -> str:
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))
     if unlike := sorted({path for path, _ in old ^ new}):
         return f"{first_few(unlike, 4)} differ"
-    return f"digest {was.data[:12]} on record, {now.data[:12]} now"
+    return f"digest {was.data[:12]} recorded, {now.data[:12]} now"

@@ -115,7 +115,7 @@ def other_owners(key: str, algorithm: Any) -> str:
     """
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
     owners = [name for name, cls in classes if key in {field.name for field in fields(cls)}]
-    return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
+    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
 
 
 def load(name: str) -> Any:

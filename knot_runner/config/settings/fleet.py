@@ -12,7 +12,7 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import Misfit, UserError
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
-LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all are equal)")]
+LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all clients are equal)")]
 
 
 @dataclass
@@ -66,17 +66,17 @@ class FleetSettings:
     deadline: Positive | Literal["median"] | None = None
     #: sync: drop late clients, or keep their completed epochs (partial)
     late: Literal["drop", "partial"]
-    #: async: updates per server step; null: half of the clients that train at any time
+    #: async: updates per server step; null: half of the clients that train concurrently
     buffer: Steps | None = None
     #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
     staleness_exponent: Annotated[float, AtMost(100), NOT_NEGATIVE]
 
     def __post_init__(self) -> None:
         if self.mode == "async":
-            require(self.deadline is None, "deadline", "requires mode=sync. Use null")
-            require(self.late == "drop", "late", "partial requires mode=sync. Use drop")
+            require(self.deadline is None, "deadline", "supported only with mode=sync. Use null")
+            require(self.late == "drop", "late", "'partial' requires mode=sync. Use 'drop'")
         else:
-            require(self.buffer is None, "buffer", f"{self.buffer} requires mode=async. Use null")
+            require(self.buffer is None, "buffer", f"supported only with mode=async, got {self.buffer}. Use null")
             require(
                 self.late == "drop" or self.deadline is not None, "deadline", "required by late=partial, but not set"
             )
@@ -91,8 +91,8 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
         return
     if fleet is None:
         if method.stragglers is not None and method.stragglers.by == "speed":
-            raise UserError("speed requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
+            raise UserError("'speed' requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
         return
     if fleet.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
-        why = "method.final_head_epochs needs a final round of all clients, which fleet.mode=async does not have"
+        why = "method.final_head_epochs needs a final round with all clients, but fleet.mode=async has no such round"
         raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")

@@ -62,11 +62,11 @@ class ModelSettings:
     per_party: dict[str, Config] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
+        require(self.hidden % self.heads == 0, "heads", f"expected a divisor of hidden={self.hidden}, got {self.heads}")
         allowed = {"hidden", "layers", "heads", "intermediate", "dropout", "head"}
         for party, changes in self.per_party.items():
             for key in changes:
-                require(key in allowed, f"per_party.{party}.{key}", f"cannot differ per party{nearest(key, allowed)}")
+                require(key in allowed, f"per_party.{party}.{key}", f"not supported per party{nearest(key, allowed)}")
 
 
 @dataclass(kw_only=True)
@@ -170,7 +170,7 @@ class HardwareSettings:
         load_engine(self.engine)
         for key, names in (("device", [self.device]), ("devices", self.devices)):
             for name in names:
-                require(is_device(name), key, f"{name[:40]!r} is none of {', '.join(device_names())}")
+                require(is_device(name), key, f"unknown device {name[:40]!r} (choose from {', '.join(device_names())})")
 
 
 @dataclass
@@ -187,7 +187,7 @@ class PathSettings:
         for key in ("data_dir", "output_dir"):
             path = Path(getattr(self, key) or "").expanduser()
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
-            require(longest <= LONGEST_NAME, key, f"a name has {longest} bytes. Use at most {LONGEST_NAME}")
+            require(longest <= LONGEST_NAME, key, f"a name has {longest} bytes, more than the limit of {LONGEST_NAME}")
             if getattr(self, key):
                 setattr(self, key, str(path))
 

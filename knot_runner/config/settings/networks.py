@@ -72,14 +72,14 @@ class CnnSettings:
     output: Output
 
     def __post_init__(self) -> None:
-        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use model.kind=mlp")
+        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use the model kind 'mlp'")
         require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
     """Check that the number of groups of a ``model`` divides ``channels``, which ``what`` describes."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
-    require(fits, "groups", f"{model.groups} does not divide {what}. Use a divisor")
+    require(fits, "groups", f"expected a divisor of {what}, got {model.groups}")
 
 
 @dataclass
@@ -122,7 +122,7 @@ class WrnSettings:
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
         require(fits, "depth", f"expected 6n + 4, such as 10, 16, 22, 28 or 40, got {self.depth}")
-        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the channels of the first convolution")
+        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the number of channels of the first convolution")
 
     @property
     def blocks(self) -> list[int]:
@@ -152,7 +152,7 @@ class VggSettings:
         require(all([self.stages, *self.stages]), "stages", f"a stage has no convolutions: {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
-        _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
+        _require_groups(self, itertools.chain(*self.stages), "the number of channels of every convolution")
 
 
 @dataclass

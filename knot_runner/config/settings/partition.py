@@ -14,7 +14,7 @@ from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fracti
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
 
-Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (limit: kind=iid)")]
+Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (the limit is kind=iid)")]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Dirichlet:
     num_clients: Parties
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
-    #: minimum examples per class and client; null: 10 (public code), at most what takes half of the smallest class
+    #: minimum examples per class and client; null: 10 (public code), or less, to use at most half of the smallest class
     floor: ItemsOrNone | None
 
 
@@ -94,9 +94,9 @@ class Pairs:
             require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
             fits = all(self.groups) and len(set(flat)) == len(flat)
-            require(fits, "groups", "each group needs a class, and a class may be in one group only")
+            require(fits, "groups", "each group must have a class, and each class must be in at most one group")
         fits = self.num_clients >= 2 * groups
-        require(fits, "num_clients", f"{self.num_clients} is fewer than two clients per group")
+        require(fits, "num_clients", f"expected at least two clients per group, got {self.num_clients} in total")
 
 
 @dataclass
@@ -139,7 +139,7 @@ class PartyShares:
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
-        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for clients")
+        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for the clients")
 
 
 @dataclass

@@ -48,9 +48,9 @@ class UserPrivacySettings:
 
     def __post_init__(self) -> None:
         only_one = (self.noise_multiplier is None) != (self.epsilon is None)
-        require(only_one, "noise_multiplier", "conflicts with epsilon. Set one of the two to null")
+        require(only_one, "noise_multiplier", "noise_multiplier and epsilon are both set. Set one of the two to null")
         noisy = self.noise_multiplier != 0
-        require(not noisy or self.clip_norm is not None, "clip_norm", "required by the noise, but not set")
+        require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
 
 def check_privacy(settings: Settings) -> None:

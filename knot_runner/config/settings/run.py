@@ -270,7 +270,7 @@ def _check_stages(training: CentralTraining) -> None:
     for name, stage in vars(training).items():
         length = getattr(stage, "max_length", None)
         if length is not None:
-            raise UserError(f"{length} is for texts. For images, use null", f"training.{name}.max_length")
+            raise UserError(f"applies only to texts, got {length}. For images, use null", f"training.{name}.max_length")
 
 
 def _check_parties(settings: Settings) -> None:
@@ -283,6 +283,6 @@ def _check_parties(settings: Settings) -> None:
     for party, changes in model.per_party.items():
         where = f"model.per_party.{party}"
         if party not in task.datasets:
-            raise UserError(f"task={task.name} has no such data set{nearest(party, task.datasets)}", where)
+            raise UserError(f"task={task.name} does not have this data set{nearest(party, task.datasets)}", where)
         changed = build(ModelSettings, {**common, **changes}, where)
         model.per_party[party] = {key: getattr(changed, key) for key in changes}

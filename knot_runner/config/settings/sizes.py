@@ -39,7 +39,7 @@ Deviation = Annotated[Spread, NOT_NEGATIVE]
 #: rates and scales
 Positive = Annotated[float, ABOVE_ZERO]
 NotNegative = Annotated[float, NOT_NEGATIVE]
-Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1: standard training)")]
+Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1 is standard training)")]
 #: shares: within (0, 1), and with 0
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "a number between 0 and 1, both excluded")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]
@@ -58,4 +58,4 @@ def require_enough(max_examples: int | None, what: str) -> None:
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
     """In a ``__post_init__``, check that only SGD has ``momentum``."""
-    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")
+    require(optimizer == "sgd" or not momentum, "momentum", f"supported only with optimizer=sgd, got {momentum}. Use 0")

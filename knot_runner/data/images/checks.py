@@ -47,7 +47,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise UserError(
-            f"image {first + 1} has label {labels[first]}; task.classes has {classes} (0 to {classes - 1})", where
+            f"image {first + 1} has label {labels[first]}, but task.classes has classes 0 to {classes - 1}", where
         )
 
 
@@ -59,7 +59,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
         return f"pixels of {_kind(pixels)} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
-        return f"images {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
+        return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
     if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
@@ -68,7 +68,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes} (0 to {classes - 1})"
+        return f"labels from {labels.min()} to {labels.max()}, but task.classes has classes 0 to {classes - 1}"
     return ""
 
 
@@ -108,7 +108,7 @@ class _Info(tarfile.TarInfo):
         """Read a header block of 512 bytes; called by tarfile."""
         info = super().frombuf(buf, encoding, errors)
         if info.type in _EXTENDED and info.size > MAX_HEADER:
-            raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")
+            raise ValueError(f"an extended header has {info.size:,} bytes, more than the limit of {MAX_HEADER:,}")
         return info
 
 
@@ -142,14 +142,14 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                 for count, info in enumerate(tar):
                     name = info.name
                     if count >= _MAX_MEMBERS:
-                        raise UserError(f"has more than {_MAX_MEMBERS} members", path)
+                        raise UserError(f"has more members than the limit of {_MAX_MEMBERS}", path)
                     check_member(path, name, (info.isreg() and not info.issparse()) or info.isdir())
                     if name not in wanted or info.isdir():
                         continue
                     if name in contents:
                         raise UserError(f"has two members named {name}", path)
                     if info.size > most:
-                        raise UserError(f"member {name} has {info.size} bytes, more than {most}", path)
+                        raise UserError(f"member {name} has {info.size} bytes, more than the limit of {most}", path)
                     contents[name] = tar.extractfile(info).read()
     except UserError:
         raise

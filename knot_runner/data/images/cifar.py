@@ -85,7 +85,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
             file = folder.file(path / name)
             size = file.stat().st_size
             if size > MAX_BYTES:
-                raise UserError(f"has {size} bytes, more than {MAX_BYTES}", file)
+                raise UserError(f"has {size} bytes, more than the limit of {MAX_BYTES}", file)
             yield str(file), file.read_bytes(), layout
         return
     wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
@@ -94,7 +94,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
     for name in layout.files[part]:
         member = f"{layout.folder}/{name}"
         if member not in members:
-            raise UserError(f"has no member {member}", path)
+            raise UserError(f"member {member} is missing", path)
         yield f"{path}/{member}", members[member], layout
 
 
@@ -104,7 +104,7 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
         if not names.isdisjoint(layout.files[part]):
             return layout
     looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    raise UserError(f"no {part} batches of CIFAR found. Looked for {looked}", path)
+    raise UserError(f"no CIFAR {part} batches found. Looked for {looked}", path)
 
 
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
@@ -120,17 +120,17 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     try:
         batch = read_literals(content)
     except Refused as problem:
-        raise UserError(f"{problem}. Use the official batches, which are plain data", name) from None
+        raise UserError(f"{problem}. Use the files of the official CIFAR release", name) from None
     if not isinstance(batch, dict):
-        raise UserError(f"expected the dict of a CIFAR batch, got {type(batch).__name__}", name)
+        raise UserError(f"expected a dict, as in a CIFAR batch, got {type(batch).__name__}", name)
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
     data, labels = batch.get("data"), batch.get(key)
     if not isinstance(data, np.ndarray) or data.shape[1:] != (PIXELS,):
-        raise UserError(f"expected data of unsigned bytes [N, {PIXELS}]", name)
+        raise UserError(f"'data': expected unsigned bytes of shape [N, {PIXELS}]", name)
     whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
     if not whole or len(labels) != len(data):
-        raise UserError(f"expected {key} as a list of {len(data)} whole numbers", name)
+        raise UserError(f"{key!r}: expected a list of {len(data)} whole numbers", name)
     return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))
 
 
@@ -162,7 +162,7 @@ class _Array:
         is_shape = isinstance(shape, tuple) and len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
         is_plain = is_shape and kind is PickleName.BYTE and isinstance(data, bytes | bytearray) and not is_fortran
         if not is_plain:
-            raise Refused("an array is not of unsigned bytes in C order")
+            raise Refused("expected arrays of unsigned bytes in C order")
         self.values = np.frombuffer(data, np.uint8).reshape(shape)
         return self
 
@@ -217,7 +217,7 @@ class _Machine:
             self.stack = self.stack if TAKEN[name] else self.below.pop()
             self.put(name, items)
         elif name not in ("PROTO", "FRAME", "STOP"):
-            raise Refused(f"opcode {name} is not allowed")
+            raise Refused(f"the pickle opcode {name} is not allowed")
 
     def put(self, name: str, items: list[Any]) -> None:
         if name.startswith("TUPLE"):
@@ -233,7 +233,7 @@ class _Machine:
         elif (asked := " ".join(items)) in PICKLE_NAMES:
             self.stack.append(PICKLE_NAMES[asked])
         else:
-            raise Refused(f"the name {'.'.join(asked.split())[:120]} is not allowed")
+            raise Refused(f"the pickled name {'.'.join(asked.split())[:120]} is not allowed")
 
     def call(self, callee: Any, arguments: Any) -> Any:
         match callee, arguments:
@@ -244,8 +244,8 @@ class _Machine:
             case PickleName.TYPE, ("u1" | b"u1", *flags) if all(flag in (0, 1) for flag in flags):
                 return PickleName.BYTE
             case PickleName.TYPE, (str() | bytes() as code, *_):
-                raise Refused(f"an array has type {code[:20]!r} instead of u1 (unsigned bytes)")
+                raise Refused(f"an array has type {code[:20]!r} instead of 'u1' (unsigned bytes)")
             case PickleName.ENCODE, (str() as text, "latin1" | b"latin1") if len(text) <= self.budget:
                 self.budget -= len(text)  # so that one long text is not turned again and again
                 return text.encode("latin1")
-        raise Refused("a name is called in a way that is not allowed")
+        raise Refused("a pickled name is called in a way that is not allowed")

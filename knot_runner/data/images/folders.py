@@ -40,7 +40,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     if archive is None:
         path = folder.path(entry)
         if not path.is_dir():
-            raise UserError("expected a folder with one folder per class", path)
+            raise UserError("expected a folder with one subfolder per class", path)
         contents = folder.contents(path, "*/*", check_image_file)
         files = ((file.parent.name, str(file), data) for file, data in contents)
     else:
@@ -55,7 +55,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"no images for {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
+        text = f"{len(absent)} of the classes in task.classes have no images, such as {classes[absent[0]]!r}"
         raise UserError(text, folder.path(entry))
     return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 
@@ -77,9 +77,9 @@ def check_image_file(file: Path) -> None:
 
 def _check_file(where: str, name: str, size: int) -> None:
     if not name.lower().endswith(SUFFIXES):
-        raise UserError(f"not a {', '.join(SUFFIXES)} file", where, hint="Move it out of the image folder")
+        raise UserError(f"not an image file ({', '.join(SUFFIXES)})", where, hint="Move it out of the image folder")
     if size > _MAX_BYTES:
-        raise UserError(f"has {size} bytes, more than {_MAX_BYTES}", where)
+        raise UserError(f"has {size} bytes, more than the limit of {_MAX_BYTES}", where)
 
 
 def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
@@ -102,14 +102,14 @@ def _check_list(archive: Path) -> None:
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
     if len(record) >= 22 and size > MAX_LIST:
-        raise UserError(f"the list of members has {size} bytes, more than {MAX_LIST}", archive)
+        raise UserError(f"the list of members has {size} bytes, more than the limit of {MAX_LIST}", archive)
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
     """Check the archive's names and the sizes of its image files in folder ``inside``; return these files."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
-        raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
+        raise UserError(f"has {len(members)} members, more than the limit of {MAX_MEMBERS}", archive)
     if len({info.filename for info in members}) < len(members):
         raise UserError("two members have the same name", archive)
     depth = len(PurePosixPath(inside).parts) + 2
@@ -161,7 +161,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
         raise UserError(f"expected 1 (gray) or 3 (color) channels for images in files, got {shape[0]}", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
-            f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where
+            f"image mode {image.mode} is not supported. Save images with 8 bits per channel, as grayscale or RGB", where
         )
     try:
         image.load()
@@ -175,7 +175,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page = Image.new("RGBA", layered.size, "white")
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
-        raise UserError("the image is white where it is not transparent. Save it with an opaque background", where)
+        raise UserError("all nontransparent pixels are white. Save the image with an opaque background", where)
     return page.convert(mode)
 
 

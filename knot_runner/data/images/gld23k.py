@@ -59,12 +59,12 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
         where = f"{path}: line {line}"
         for column in wanted:
             if not record.get(column):
-                raise UserError(f"no {column}. Expected the columns {USER}, {IMAGE}, {LABEL}", where)
+                raise UserError(f"no value for {column}. Expected the columns {USER}, {IMAGE}, {LABEL}", where)
         name, label = record[IMAGE], record[LABEL]
         if not (name.isascii() and name.isalnum()):
             raise UserError(f"{IMAGE} {name!r:.40} contains characters other than letters and digits", where)
         if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):
-            raise UserError(f"class {label!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
+            raise UserError(f"class {label!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
         image = images / f"{name}.jpg"
         if image in seen:
             raise UserError(f"image {name} is repeated", where)

@@ -48,7 +48,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"{share:g} of {clients} clients leaves none to train. Use null", "partition.unseen")
+        raise UserError(f"{share:g} of {clients} clients would leave none for training. Use null", "partition.unseen")
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
 
 
@@ -120,7 +120,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are at several clients, which would alter them differently. "
+            f"{shared} {split} examples are assigned to several clients, which would alter them differently. "
             "Use partition=natural, iid or dirichlet, which assign each example to one client",
             "partition.alter",
         )
@@ -197,7 +197,7 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"{channels} channels do not match the {wanted} of task.shape. Use the same number, or 1 and 3",
+            f"the images have {channels} channels, but task.shape has {wanted}. Use equal numbers, or 1 and 3",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == like.dtype:

@@ -53,13 +53,13 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         head = file.read(head_bytes)
         magic = int.from_bytes(head[:4], "big")
         if len(head) >= 4 and magic != MAGIC[kind]:
-            raise UserError(f"begins with {magic:#010x}; a file of {kind} begins with {MAGIC[kind]:#010x}", path)
+            raise UserError(f"begins with {magic:#010x}, but a file of {kind} begins with {MAGIC[kind]:#010x}", path)
         if len(head) < head_bytes:
             raise UserError(f"ends within the first {head_bytes} bytes", path)
         shape = struct.unpack(f">{sizes}I", head[4:])
         wanted, named = math.prod(shape), sides(shape)
         if wanted > MOST:
-            raise UserError(f"declares {named} values, more than {MOST} bytes", path)
+            raise UserError(f"declares {named} values, more than the limit of {MOST} bytes", path)
         body = file.read(wanted + 1)
     if len(body) != wanted:
         size = len(body) if len(body) < wanted else "more"
@@ -92,7 +92,7 @@ def _digit(where: str, line: str) -> np.ndarray:
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)
     if len(values) != 1 + levels:
-        raise UserError(f"{len(values)} values instead of a label and {levels} gray levels", where)
+        raise UserError(f"expected a label and {levels} gray levels, got {len(values)} values", where)
     try:
         row = np.array(values, dtype=np.float64)
     except ValueError as problem:

@@ -38,13 +38,13 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for number, path in enumerate(paths):
         for writer, rows in _writers(path, settings):
             if writer in home:
-                raise UserError(f"writer {writer!r} is in {names[home[writer]]} too", names[number])
+                raise UserError(f"writer {writer!r} is also in {names[home[writer]]}", names[number])
             home[writer], train[writer] = number, rows
     test: dict[str, Writer] = {}
     for path in _files(folder, settings.local.test):
         for writer, rows in _writers(path, settings):
             if writer not in home:
-                raise UserError(f"writer {writer!r} is in no training file. Use files of one data set", path)
+                raise UserError(f"writer {writer!r} is in no training file. Use files of the same data set", path)
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows
@@ -87,14 +87,14 @@ def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Wri
     content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise UserError("not LEAF JSON. It needs the lists users and num_samples and the object user_data", path)
+        raise UserError("not LEAF JSON. Expected the lists 'users' and 'num_samples' and the object 'user_data'", path)
     foreign = [name for name in users if not isinstance(name, str)]
     if foreign:
-        raise UserError(f"expected names of writers as strings in users, got {foreign[0]!r:.40}", path)
+        raise UserError(f"'users': expected names of writers as strings, got {foreign[0]!r:.40}", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
-        raise UserError(f"the {len(users)} names in users do not match the {len(data)} in user_data", path)
+        raise UserError(f"'users' ({len(users)} names) and 'user_data' ({len(data)}) have different writers", path)
     if len(counts) != len(users):
-        raise UserError(f"has {len(users)} users, but {len(counts)} num_samples", path)
+        raise UserError(f"'users' has {len(users)} entries, but 'num_samples' has {len(counts)}", path)
     for name, count in zip(users, counts, strict=True):
         yield name, _writer(f"{path}: writer {name!r}", data.pop(name), count, settings)
 
@@ -106,7 +106,7 @@ def _parse(path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
-            raise UserError(f"a key is repeated in an object: {', '.join(k for k, _ in pairs)[:100]}", path)
+            raise UserError(f"an object has a repeated key: {', '.join(k for k, _ in pairs)[:100]}", path)
         return content
 
     with file_errors(path):
@@ -120,10 +120,10 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
     if not (isinstance(x, list) and isinstance(y, list)):
         raise UserError("the lists x and y are missing", where)
     if not len(x) == len(y) == count:
-        raise UserError(f"has {len(x)} x and {len(y)} y, and num_samples is {count}", where)
+        raise UserError(f"has {len(x)} images (x) and {len(y)} labels (y), but num_samples is {count}", where)
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
-        raise UserError(f"label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
+        raise UserError(f"label {wrong[0]!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
     return _pixels(where, x, math.prod(settings.shape)), np.array(y, dtype=np.int64)
 
 
@@ -132,14 +132,14 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):
-        raise UserError(f"an x does not have {side} numbers, as in task.shape", where)
+        raise UserError(f"an image in x does not have the {side} numbers of task.shape", where)
     try:
         values = np.array(x)
     except ValueError:  # lists in lists of unlike lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError("an x contains a value that is not a number", where)
+        raise UserError("an image in x contains a value that is not a number", where)
     if values.min() < 0 or values.max() > 1:
-        raise UserError(f"pixels are from {values.min()} to {values.max()}, but LEAF pixels are from 0 to 1", where)
+        raise UserError(f"expected pixels from 0 to 1, got {values.min()} to {values.max()}", where)
     steps = np.rint(values * 255)
     return steps.astype(np.uint8) if np.abs(values - steps / 255).max() <= ROUNDED else values.astype(np.float32)

@@ -93,7 +93,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples have no {many}, so classes are divided as in training")
+        notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
@@ -112,9 +112,9 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        raise UserError(f"no {many} have {least} training examples. Use at most {sizes.max()}", "partition.least")
+        raise UserError(f"none of the {many} has {least} training examples. Use up to {sizes.max()}", "partition.least")
     if len(kept) < total:
-        left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
+        left_out = f"left out {total - len(kept)} of {total} {many}, which have fewer training examples"
         notes.append(f"partition.least={least}: {left_out}")
     if wanted is not None:
         if wanted > len(kept):
@@ -146,7 +146,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        text = f"{classes} is more than the {len(present)} classes of {task.name} with training examples. Use fewer"
+        text = f"{classes} is more than the {len(present)} classes with training examples. Use fewer"
         raise UserError(text, "partition.classes_per_client")
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
@@ -158,9 +158,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: {several} of {size} training examples are at several clients, {none} at none")
+        notes.append(f"partition: of {size} training examples, {several} are at several clients, {none} at none")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
-        notes.append(f"partition.classes_per_client={classes}: all classes")
+        notes.append(f"partition.classes_per_client={classes}: each client has all classes")
     return Partition(client_names(clients), train, test, notes)
 
 

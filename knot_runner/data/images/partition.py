@@ -54,7 +54,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
-        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images})"
+        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (the task has {images})"
         raise UserError(f"{text}. {REMEDIES.get(kind, 'Use fewer clients')}", "partition.num_clients")
     return partition
 
@@ -77,7 +77,7 @@ def _untrained(task: ImageTask) -> list[str]:
     if not missing:
         return []
     named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
-    return [f"partition: no training examples of {named}, so clients get test examples by their size"]
+    return [f"partition: no training examples of {named}, so test examples follow client sizes"]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -105,8 +105,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
         floor = min(FLOOR, int(size) // (2 * clients))
     if floor * clients > size:
         raise UserError(
-            f"{floor} examples for each of {clients} clients are {floor * clients}, but class "
-            f"{task.classes[smallest]} has {size}. Use partition.floor={size // clients}",
+            f"{floor} examples for each of {clients} clients are {floor * clients} in total, but class "
+            f"{task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
@@ -114,7 +114,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     owner = assign_images(task.train.labels, apportion(exact), rng)
     partition = partition_by_owner(task, owner, clients, rng)
     if settings.floor is None and floor < FLOOR:
-        partition.notes.append(f"partition.floor={floor}: more would take over half of the smallest class")
+        partition.notes.append(f"partition.floor={floor}: a higher one would use more than half of the smallest class")
     return partition
 
 
@@ -183,7 +183,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
         if not 0 <= label < classes:
-            raise UserError(f"unknown class {label}. {task.name} has 0 to {classes - 1}", "partition.groups")
+            raise UserError(f"unknown class {label}. The classes are 0 to {classes - 1}", "partition.groups")
     count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))

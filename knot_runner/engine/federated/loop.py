@@ -125,7 +125,7 @@ class Loop:
         )
         result = program.run(program.settings, work)
         if not isinstance(result, LocalResult):
-            raise UserError(f"program {program.run.__name__} returned {type(result).__name__} instead of a LocalResult")
+            raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
         return result
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:

@@ -159,8 +159,8 @@ def _number(ray: Any, workers: int, threads: int) -> int:
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:
         raise UserError(
-            f"Ray's cluster has {cores} cores, too few for {count or 1} actors with "
-            f"hardware.threads={threads}; 0 = as many as it has room for",
+            f"the Ray cluster has {cores} cores, which are too few for {count or 1} actors with "
+            f"hardware.threads={threads}. Use 0 for as many actors as fit",
             "hardware.num_workers",
         )
     return count

@@ -75,7 +75,7 @@ def make_native(inputs: EngineInputs) -> Native:
     require_cpu(inputs, "native")
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
-        inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so this model is trained by lean")
+        inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so the lean engine trains this model")
     return lean_engine(Native, inputs)
 
 

@@ -56,7 +56,7 @@ def find_compiler() -> str:
         if compiler is not None:
             return compiler
     what = f"CXX={named} was not found" if named else "c++, g++ and clang++ were not found"
-    raise UserError(f"native needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
+    raise UserError(f"the native engine needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
 
 
 def _cache_folder() -> Path:
@@ -96,13 +96,13 @@ def _compile(command: list[str], path: Path) -> None:
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
                 raise UserError(
-                    f"native was not compiled by {command[0]}: {first}. Use hardware.engine=lean", "hardware.engine"
+                    f"{command[0]} cannot compile the engine: {first}. Use hardware.engine=lean", "hardware.engine"
                 )
             target.replace(path)
     except OSError as problem:
         raise UserError(
-            f"native keeps what it compiles in {path.parent}: {problem.strerror}; "
-            "XDG_CACHE_HOME names another folder, and lean compiles nothing",
+            f"the native engine cannot write its compiled code to {path.parent} ({problem.strerror}). "
+            "Set XDG_CACHE_HOME to another folder, or use hardware.engine=lean",
             "hardware.engine",
         ) from None
 

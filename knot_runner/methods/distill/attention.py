@@ -58,7 +58,7 @@ def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
     for student_tap, f, other, g in compared_taps(inputs):
         for whose, tap, features in (("student", student_tap, f), ("teacher", other, g)):
             if features.dim() != 4:
-                raise UserError(f"'{tap}' of the {whose} is a vector. Use a feature map", "method.terms.at.taps")
+                raise UserError(f"tap '{tap}' of the {whose} is a vector, not a feature map", "method.terms.at.taps")
     return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))
 
 

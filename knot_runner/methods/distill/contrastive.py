@@ -95,7 +95,7 @@ class ContrastPair(nn.Module):
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> PairModules:
     if inputs.examples < 2:
-        raise UserError("one training example has no negatives. Use more examples", "method.terms.crd.negatives")
+        raise UserError("a single training example has no negatives. Use more examples", "method.terms.crd.negatives")
     return PairModules(inputs, partial(ContrastPair, options, inputs.examples))
 
 

@@ -71,7 +71,7 @@ def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
                 "method.synthesis.kind=statistics",
             )
     if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
-        raise UserError("the first generation has no teacher, so the term ce is required", "method.terms")
+        raise UserError("the first generation has no teacher, so the term 'ce' is required", "method.terms")
     stored = {teacher.name: teacher.trained for teacher in federation.clients}
     return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 

@@ -57,7 +57,7 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
         if term.needs_teacher and not teachers:
-            raise UserError("the term needs a teacher, but method.teachers is empty", where)
+            raise UserError("this term needs a teacher, but method.teachers is empty", where)
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
@@ -136,7 +136,7 @@ class WeightedTerms(nn.Module):
                 value = self.losses[spec.name](student, teachers, batch)
                 if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
                     returned = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                    raise UserError(f"the loss is {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
+                    raise UserError(f"the loss has shape {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
                 total = total + factor * self.weights[spec.name] * value.mean()
         return total
 
@@ -169,7 +169,7 @@ class WeightedTerms(nn.Module):
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
                     raise UserError(
-                        "auto divides by the first values of the term, which are 0 here. Use a number",
+                        "'auto' divides by the initial value of the term, which is 0 here. Use a number",
                         f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total

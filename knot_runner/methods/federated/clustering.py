@@ -56,9 +56,9 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
         count = min(CLUSTERS, max(len(matrix) // 2, 1))
     labels, notes = _spectral(graph, count, seed)
     if settings.clusters is None and count < CLUSTERS:
-        notes.append(f"method.clustering.clusters={count}: half of the {len(matrix)} clients")
+        notes.append(f"method.clustering.clusters={count}: chosen as half the number of clients")
     if settings.clusters == "eigengap":
-        notes.append(f"method.clustering.clusters: the spectrum's widest gap is after {count}")
+        notes.append(f"method.clustering.clusters={count}: chosen by the widest gap between eigenvalues")
     return Clusters(canonical(labels), values.tolist(), notes)
 
 
@@ -73,7 +73,7 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
         raise UserError(
-            f"{settings.clusters} is more than the {clients} clients. Use at most {clients}",
+            f"expected at most {clients}, the number of clients, got {settings.clusters}",
             "method.clustering.clusters",
         )
     if settings.neighbors is not None and settings.neighbors >= clients:
@@ -102,7 +102,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     scale = largest if settings.scale == "largest" else settings.scale
     if scale < largest:
         raise UserError(
-            f"{scale:g} is less than the largest distance {largest:.1f}. Use at least that, or largest",
+            f"{scale:g} is less than the largest distance, {largest:.1f}. Use {largest:.1f} or more, or 'largest'",
             "method.clustering.scale",
         )
     return (scale - matrix) / scale if scale > 0 else np.ones_like(matrix)

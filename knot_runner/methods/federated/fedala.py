@@ -46,7 +46,7 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
     count = len(layer_starts(federation.layout))
     if config.layers > count:
         raise UserError(
-            f"{config.layers} is more than the {count} layers of the model. Use at most {count}", "method.layers"
+            f"expected at most {count}, the number of layers of the model, got {config.layers}", "method.layers"
         )
     return averaging.init(config, federation)
 

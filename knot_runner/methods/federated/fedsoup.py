@@ -48,8 +48,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [client.name for client in clients if not len(client.valid)]
     if without:
         raise UserError(
-            f"{without[0]} holds out no examples, on which its soup is selected "
-            f"({len(without)} such clients). Use 0.2, or more examples per client",
+            f"{without[0]} has no held-out examples to select its soup on "
+            f"(clients without: {len(without)}). Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

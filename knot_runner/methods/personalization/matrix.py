@@ -140,10 +140,10 @@ def check_own_models(spec: Any, federation: Federation) -> None:
     """
     key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
     if len(federation) < 2:
-        raise UserError("there is only one client, so there are no others to evaluate on. Use null", key)
+        raise UserError("there is only one client, so no other client to evaluate on. Use null", key)
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
-        raise UserError(f"{len(having)} of {len(federation)} clients have test examples. At least 2 are needed", key)
+        raise UserError(f"expected at least 2 clients with test examples, got {len(having)} of {len(federation)}", key)
     outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
     if outside:
         raise UserError(f"unknown client {outside[0]}. Use 0 to {clients - 1}", "method.personalization.clients")

@@ -81,7 +81,7 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
     """Return rows of up to ``most`` training images, drawn by the seed, ascending."""
     there = len(data.labels)
     if most > there:
-        note(f"method.{key}: {most:,} exceeds the {there:,} training images, so all are used")
+        note(f"method.{key}: {most:,} is more than the {there:,} training images, so all of them are used")
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
 
 
@@ -157,7 +157,7 @@ def start_probe(
         watch("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
-            raise UserError(f"central training at {recipe.lr} diverged. Use a smaller rate", "training.lr")
+            raise UserError(f"central training with {recipe.lr} diverged. Use a smaller rate", "training.lr")
     return {"model.weights": weights, "model.buffers": buffers}
 
 

@@ -38,17 +38,17 @@ LINEAR = 0.01
 QUANTILES = ("5%", "25%", "median", "75%", "95%")
 PERCENTS = (5, 25, 50, 75, 95)
 GRADIENT_NOTE = (
-    "Norm, per training image, of the gradient of CE(z / T, y). The paper says 'at the input layer': here with respect "
-    "to the weights of the first layer. Smaller norms than drawn are in "
-    "the first bin. The state of the model is open, too: method.warm_epochs of central training at T=1."
+    "Norm of the gradient of CE(z / T, y) for each training image. The paper says 'at the input layer'. Here, this is "
+    "the gradient with respect to the weights of the first layer. The first bin includes all smaller norms. The paper "
+    "does not state how the model was trained. Here, it is trained centrally at T=1 for method.warm_epochs epochs."
 )
 BOUNDARY_NOTE = (
-    "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalized pixels; "
-    "before and after one step of SGD on that image alone, each from the same start. The paper leaves open what a "
-    "change is for a wrong image (here: to any other class). It leaves open the attack's loss (here: of its own "
-    "decision), its limit (method.attack_limit) and the rate of the step (method.step_lr). "
-    "Boxes: quartiles; whiskers: 5% to 95%. Images "
-    "whose decision does not change up to the limit are left out (share at the right). The axis is linear between "
+    "Distance: smallest epsilon, in normalized pixels, for which image + epsilon * sign(gradient) is classified "
+    "differently. It is measured before and after one SGD step on only that image, always from the same weights. The "
+    "paper does not specify what counts as a change for a misclassified image (here: any other class), the attack's "
+    "loss (here: that of the predicted class), its limit (method.attack_limit) and the rate of the step "
+    "(method.step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
+    "that are not reclassified up to the limit are left out (share at the right). The axis is linear between "
     f"-{LINEAR:g} and {LINEAR:g}, logarithmic beyond."
 )
 SOFTMAX_NOTE = (

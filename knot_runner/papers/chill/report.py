@@ -105,7 +105,7 @@ def trace(request: TableRequest) -> Parts:
     frame = case_rows(runs, preset_cases({}, table))
     cases = frame["case"].unique()
     if len(cases) > 1:
-        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
+        raise UserError(f"a table of rounds shows one task and model, but these runs have several: {'; '.join(cases)}")
     keys = hottest_first(frame["key"])
     split = len(table.accuracy_rounds)
     rows = []
@@ -163,7 +163,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
     there = [curves[run.run_id] for run in rows.loc[rows["finished"], "run"]]
     lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
     if any(len(curve.rows) < curve.rounds for curve in there):
-        lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
+        lines.append(f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds.")
     return lines
 
 

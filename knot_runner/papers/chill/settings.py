@@ -36,7 +36,7 @@ class ProbeSettings:
     def __post_init__(self) -> None:
         require(len(self.temperatures) >= 1, "temperatures", "expected at least one temperature")
         for value in self.temperatures:
-            require(value > 0, "temperatures", f"expected numbers above 0 (1: standard training), got {value}")
+            require(value > 0, "temperatures", f"expected numbers above 0 (1 is standard training), got {value}")
 
 
 register(Family(

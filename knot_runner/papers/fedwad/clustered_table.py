@@ -212,7 +212,7 @@ def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> lis
         lines += other_data(data, own["run"], table)
         uplifts = [row for row in rows if row.keys[:2] == (data, UPLIFT)]
         if any(all(cell.mean is None for cells in row.cells.values() for cell in cells) for row in uplifts):
-            lines.append(f"{data}: no mean uplift, since some of its rows are missing.")
+            lines.append(f"{data}: no mean uplift, since some rows of this data set are missing.")
     return lines
 
 
@@ -281,8 +281,8 @@ def printed_pair(
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
     clients = job.setting("partition.num_clients")
     if "clustering" not in job.config.get("method", {}):
-        raise UserError(f"{job.task} {job.method}: not federated, so it cannot be in a table of clustered runs")
+        raise UserError(f"task={job.task} method={job.method}: not federated, so a clustered table cannot show it")
     if not isinstance(clients, int):
         kind = job.setting("partition.kind")
-        raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
+        raise UserError("rows need partition.num_clients, which is not set. Use pairs or shards", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)

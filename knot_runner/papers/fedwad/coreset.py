@@ -54,7 +54,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     clients = len(partition.train)
     if config.participants is not None and config.participants > clients:
         raise UserError(
-            f"{config.participants} is more than the {clients} clients. Use at most {clients}", "method.participants"
+            f"expected at most {clients}, the number of clients, got {config.participants}", "method.participants"
         )
     notes = [] if participants(config, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
     counts = of_images(task, partition)
@@ -154,7 +154,7 @@ def pull(
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Raise :class:`UserError` if points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
-        raise UserError(f"{lr} makes the coreset diverge in {where}. Use a smaller one", "method.lr")
+        raise UserError(f"with {lr}, the coreset diverged in {where}. Use a smaller rate", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -251,7 +251,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     taken = round(config.encoder_share * count)
     if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"{config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
+            f"share {config.encoder_share} of {count} images leaves no training image. Use 0.5", "method.encoder_share"
         )
     order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])

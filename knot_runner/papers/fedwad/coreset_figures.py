@@ -71,9 +71,9 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     made: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
-            raise UserError(f"{run.task} {run.method}: not a coreset run, so it has no images to show")
+            raise UserError(f"task={run.task} method={run.method}: not a coreset run, so it has no images to show")
         if len(run.result.shape) != 3:
-            raise UserError(f"{run.task} {run.method}: the points are features of texts, which cannot be drawn")
+            raise UserError(f"task={run.task} method={run.method}: the points are text features, which cannot be drawn")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"
         if "," in seed_list(runs):
             row += f", seed {run.seed}"

@@ -35,7 +35,7 @@ Made = TypeVar("Made")
 def inspect_distance(context: RunContext) -> RunInputs:
     """Draw both samples; return them and a note on privacy."""
     task = draw_gaussians(context.settings.task, context.settings.seed)
-    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
+    note = "The curve is from a traced run, which releases more than the epsilon of the run itself covers."
     return RunInputs(task, None, None, [note] if context.method.fedwad.privacy is not None else [])
 
 

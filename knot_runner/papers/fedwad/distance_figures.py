@@ -52,7 +52,7 @@ MOVING_NOTE = (
     "distances. The latter may be too small; its sign is not shown."
 )
 RUNTIME_NOTE = (
-    "WD: network simplex on all samples at one place. FedWaD-e: exact interpolating measures (eq. 5), started with as "
+    "WD: network simplex on all samples in one place. FedWaD-e: exact interpolating measures (eq. 5), started with as "
     "many points as the first sample has; FedWaD-a: approximate ones of S points (eq. 10). Error: relative to the "
     "distance of the distributions in closed form, so it is the samples' as well as the method's. n: size of the first "
     "sample; at 1:3 the second is a third of it."
@@ -181,7 +181,7 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
         UserError: The two distributions are equal, so that no error is relative.
     """
     if any(run.result.closed_form == 0 for run in runs):
-        raise UserError("0 has no relative error. Use a number above 0", "task.offset")
+        raise UserError("for 0, the relative error is undefined. Use a number above 0", "task.offset")
     cases: dict[str, list[DistanceRun]] = {}
     for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
         cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)

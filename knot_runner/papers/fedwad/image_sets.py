@@ -44,7 +44,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     embedded = settings.source == "embedded"
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
-        raise UserError(f"{len(sets)} of {len(settings.sets)} data sets found. Provide at least two", "task.sets")
+        raise UserError(f"only {len(sets)} of {len(settings.sets)} data sets found, but two are required", "task.sets")
     classes: list[str] = []
     labels, rows, first = [], [], 0
     for name, part, own in sets:
@@ -104,10 +104,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(one.local, root)
     if gone and len(gone) < len({*one.local.train, *one.local.test}):
         raise UserError(
-            f"file not found (for {name}), but other files of {name} exist. Add the file, or remove the others", gone[0]
+            f"file not found (data set {name}), but others of {name} exist. Add the file, or remove the others", gone[0]
         )
     if gone and name not in settings.may_be_missing:
-        raise UserError(f"file not found (for {name}). To run without {name}, use task.missing=[{name}]", gone[0])
+        raise UserError(f"file not found (data set {name}). To run without {name}, use task.missing=[{name}]", gone[0])
     return gone
 
 

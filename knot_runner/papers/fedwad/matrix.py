@@ -49,10 +49,10 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
-        raise UserError(f"{partition.names[0]} is the only data set. Use at least 2", key)
+        raise UserError(f"there is only one data set, {partition.names[0]}. Use at least two", key)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
-            f"{len(partition.names)} clients exceed the limit of method=dataset_distance, {MAX_LABELS}",
+            f"method=dataset_distance supports at most {MAX_LABELS} clients, got {len(partition.names)}",
             "partition.num_clients",
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)

@@ -54,9 +54,7 @@ FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
 MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
 #: Pairs drawn one by one; of more, their mean.
 MAX_PAIRS = 6
-_COURSE_NOTE = (
-    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
-)
+_COURSE_NOTE = "Means over seeds. Seconds: time of the whole matrix divided by its pairs, also for runs that reuse it."
 EXACT = "exact"
 SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
@@ -155,7 +153,7 @@ def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     only_matrices(runs)
     varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
     if not varied:
-        raise UserError(f"this figure needs runs that differ in one of {', '.join(ALONG)}")
+        raise UserError(f"the figure needs runs that differ in one of these settings: {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
@@ -222,7 +220,7 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
     """Raise :class:`UserError` for a run without distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
-            raise UserError(f"{run.task} {run.method}: has no distances between data sets")
+            raise UserError(f"task={run.task} method={run.method}: has no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:

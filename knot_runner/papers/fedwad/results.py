@@ -147,7 +147,7 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
     ]
     if privacy := result.spent:
         lines.append(f"each client has spent epsilon {privacy.epsilon:g}, delta {privacy.delta:g} in all")
-    return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
+    return run_view(name, result, ("2-Wasserstein distance", "value", "relative to exact", "time"), rows, lines)
 
 
 # -------------------------------------------------------------------------------------------------- between data sets

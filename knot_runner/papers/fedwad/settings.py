@@ -80,7 +80,7 @@ class _Coreset:
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove it")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove this key")
 
 
 @dataclass(kw_only=True)
@@ -125,7 +125,7 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} is smaller than ratio={self.ratio}")
+        require(self.samples // self.ratio >= 1, "samples", f"expected at least ratio={self.ratio}, got {self.samples}")
 
 
 @dataclass
@@ -159,7 +159,7 @@ class ImageSetsSettings:
         wanted = self.shape[0]
         for name, one in self.sets.items():
             channels = one.shape[0]
-            require(channels == wanted, f"sets.{name}.shape", f"{channels} channels, but task.shape has {wanted}")
+            require(channels == wanted, f"sets.{name}.shape", f"has {channels} channels, but task.shape has {wanted}")
         check_missing(self.missing, self.sets)
 
     @property
@@ -184,7 +184,7 @@ def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
         own = f"method={settings.method.name}"
-        raise Misfit("partition=centralized", own, "a distance needs the data of two clients")
+        raise Misfit("partition=centralized", own, "a distance requires at least two clients")
 
 
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}

@@ -63,7 +63,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
+        raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
     store = context.store
     federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
@@ -89,7 +89,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
-        raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
+        raise UserError("the bound requires held-out examples, but the run has none", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
     fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
     train = read_part((student, before), request, request.train, first, executor)
@@ -249,18 +249,18 @@ def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: 
     notes, most = [], float(train.weights.sum(1).max())
     if not config.normalize:
         notes.append(
-            f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
-            f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
+            f"weights: not normalized in training (method.normalize=false), with sums up to {most:.3g}. Here, they are "
+            f"normalized, since the bound is for a loss in [0, C_M] (otherwise, C_M would be {most * diameter:.3g})"
         )
     if not isinstance(config.loss, SinkhornSettings):
-        return [*notes, f"loss: trained on {config.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
+        return [*notes, f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss"]
     loss, some = config.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
         costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
         trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
         notes.append(
-            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
-            f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
+            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}. On {len(costs)} training texts, the exact loss "
+            f"(eps = 0) is {float(exact[some].mean()):.4f}, and with the settings of training {trained:.4f}"
         )
     return notes
 

@@ -41,8 +41,8 @@ SLOPE = -0.5
 GAP_NOTE = (
     "Gap: mean loss on the transfer set's held-out texts minus that on the N training texts. Points: means over seeds; "
     "bars: 95% t intervals over seeds, which share the held-out texts. The axis begins where a gap is above 0. "
-    "Less the start's: minus the gap of the student's initial model, which has seen neither part. "
-    "Bounds: what each adds to its first term. last_layer assumes an encoder that was fixed before."
+    "Less the start's: minus the gap of the student's initial model, which was trained on neither part. "
+    "Bounds: without their first term. last_layer assumes an encoder that was fixed in advance."
 )
 
 
@@ -124,7 +124,7 @@ def slope_line(name: str, gap: GapSeries) -> str:
 
 def _record(run: Run) -> Facts:
     if lookup(run.result, "bound") is None:
-        raise UserError(f"{run.task} {run.method}: has no bound. Rerun with method.bound=true")
+        raise UserError(f"task={run.task} method={run.method}: has no bound. Rerun it with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
 
@@ -136,23 +136,23 @@ def _record(run: Run) -> Facts:
 FORM_NAMES = {
     "printed": (
         "printed",
-        "Theorem 5.2 as printed; first: the student's training loss, no less than the least of its class",
+        "Theorem 5.2 as printed; first: the student's training loss, at least the smallest one of its class",
     ),
-    "derived": ("derived", "what the paper's lemmas give (Frogner et al. 2015); first: its held-out loss, an estimate"),
-    "sharp": ("sharp", "ours, with the loss's own Lipschitz constant; first: the training loss, of any student"),
-    "sharp_empirical": ("sharp, R^", "the same, with the complexity of these very texts"),
-    "hoeffding": ("Hoeffding", "on held-out texts; needs no class"),
+    "derived": ("derived", "from the paper's lemmas (Frogner et al. 2015); first: its held-out loss, an estimate"),
+    "sharp": ("sharp", "ours, with the loss's Lipschitz constant; first: the training loss; for any student"),
+    "sharp_empirical": ("sharp, R^", "the same, with the empirical complexity of these texts"),
+    "hoeffding": ("Hoeffding", "on held-out texts; requires no function class"),
     "bernstein": ("Bernstein", "the same, with the variance of the loss"),
 }
 #: Function class -> note on it.
 CLASS_NOTES = {
-    "last_layer": "last_layer: as if the encoder had been fixed before, and B chosen before (a union over values of B "
-    "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
+    "last_layer": "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
+    "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT.",
     "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
 }
 #: Number columns.
 NUMBER_HEADS = ("first", "second", "third", "sum")
-VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
+VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a constant"}
 
 
 def bound_table(title: str, record: Facts) -> Group:
@@ -175,11 +175,11 @@ def bound_lines(record: Facts) -> list[str]:
     dropped = record["dropped"]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
-        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "
-        f"model it started from {loss['gap_less_start']:.4g}; of the best constant prediction "
+        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}. Gap minus that of "
+        f"the initial model: {loss['gap_less_start']:.4g}. Loss of the best constant prediction: "
         f"{loss['constant']:.4g}.",
-        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
-        "training texts, too, among them).",
+        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out texts (including those "
+        "that are also training texts).",
         f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
         *(f"{head}: {about}." for head, about in dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])),

@@ -141,7 +141,7 @@ def normalized_weights(weights: Tensor) -> Tensor:
     total = weights.double().sum(1, keepdim=True)
     none = int((total <= 0).sum())
     if none:
-        raise UserError(f"all teachers have weight 0 on {none} texts, so the weights cannot be normalized", "bound")
+        raise UserError(f"on {none} texts, all teachers have weight 0, so the weights cannot be normalized", "bound")
     return weights.double() / total
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, with equal weights; means "
-    "over clients and seeds. Star: the model of the last round, at which every line begins. Better is the upper right."
+    "over clients and seeds. Star: the model of the last round, where every line begins. The upper right is better."
 )
 
 
@@ -193,8 +193,8 @@ TRADE_OFFS = {
 TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, with equal weights. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
-    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
-    "round's model."
+    "the curve of (OOD, ID) dominates above the OOD accuracy of guessing and the ID accuracy of the last round. Both "
+    "include the last round's model."
 )
 
 

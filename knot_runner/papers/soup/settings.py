@@ -41,7 +41,7 @@ class TransferMatrixSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.steps % self.checkpoints == 0
-        require(even, "checkpoints", f"{self.checkpoints} does not divide the {self.steps} steps. Use a divisor")
+        require(even, "checkpoints", f"expected a divisor of the {self.steps} steps, got {self.checkpoints}")
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class LandscapeSettings(TuningSettings):
 
     reads_valid = True
     kind: Literal["landscape"]
-    #: for each of the two clients, the checkpoint that defines the plane
+    #: checkpoint of each client that defines the plane
     between: list[int]
     #: grid points per side
     grid: Steps
@@ -60,7 +60,7 @@ class LandscapeSettings(TuningSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
-        require(right, "between", f"expected two checkpoints below {self.checkpoints}, got {self.between}")
+        require(right, "between", f"expected two checkpoint numbers below {self.checkpoints}, got {self.between}")
         require(self.grid >= 3, "grid", f"{self.grid} points are too few for a plane. Use at least 3")
 
 

@@ -101,10 +101,10 @@ def held_out_rows(config: TransferMatrixSettings, federation: Federation, client
 def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
     sizes = [len(rows) for rows in federation.rows("valid")]
     if not any(sizes):
-        raise UserError("no client holds out examples, on which lambda is trained. Use 0.2", "partition.valid")
+        raise UserError("lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid")
     if config.early_stop and max(sizes) < 2:
-        raise UserError("no client holds out two examples. Use false", "method.personalization.early_stop")
-    notes = ["method.personalization: each client sends its update, and at each step a gradient on its examples"]
+        raise UserError("no client has two held-out examples. Use false", "method.personalization.early_stop")
+    notes = ["method.personalization: each client sends its update and, at each step, a gradient on its examples"]
     if not all(sizes):
         notes.append(
             f"partition.valid: {sizes.count(0)} clients have no held-out examples, so their rows of lambda are "

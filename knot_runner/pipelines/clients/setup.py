@@ -194,10 +194,10 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, left, settings.seed)
-    use = "unlabeled for distillation" if server_distillation(context.method) is not None else "and are not used"
+    use = "and used for distillation" if server_distillation(context.method) is not None else "and not used"
     notes = [
         *partition.notes,
-        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client, {use}",
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client {use}",
     ]
     return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 
@@ -247,7 +247,7 @@ def check_sizes(federation: Federation) -> list[str]:
         notes.append(f"training.clients_per_round={wanted}: all {len(federation)} clients take part in every round")
     empty = [client.name for client in clients if not client.size]
     if empty:
-        raise UserError(f"{empty[0]} has no training examples ({len(empty)} such clients)", "partition")
+        raise UserError(f"clients without training examples: {len(empty)}, such as {empty[0]}", "partition")
     small = [(client.size, client.name) for client in clients if client.size < training.batch_size]
     if not small:
         return notes

@@ -182,6 +182,6 @@ def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixel
             total += loss.item() * len(rows)
         losses.append(total / len(pixels))
         if not math.isfinite(losses[-1]):
-            raise UserError(f"{spec.lr} makes training diverge in epoch {epoch}. Use a smaller one", "encoder.lr")
+            raise UserError(f"training with {spec.lr} diverged in epoch {epoch}. Use a smaller rate", "encoder.lr")
         context.progress("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
     return losses

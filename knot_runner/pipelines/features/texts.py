@@ -73,7 +73,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
         raise UserError(
-            f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined", "features"
+            f"all {len(fitted)} training texts of {called} have equal features, so distances are undefined", "features"
         )
     return TextSpace(features, center, scale)
 
@@ -87,11 +87,11 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
     if spec.kind == "tfidf":
         what = f"TF-IDF of words, {spec.components} features"
     leaves = {
-        "transfer": "no client's",
-        "global": "the server's",
+        "transfer": "which belong to no client",
+        "global": "which belong to the server",
         "clients": "which leave the clients for this. With features.fitted_on=transfer, no texts leave the clients",
     }
-    return [f"features: {what}, fitted on the {len(fitted):,} train texts of {called}, {leaves[spec.fitted_on]}"]
+    return [f"features: {what}, fitted on the {len(fitted):,} training texts of {called}, {leaves[spec.fitted_on]}"]
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
@@ -115,7 +115,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
         counted = counter.fit_transform(plain_texts(fitted))
     except ValueError:  # "empty vocabulary"
         raise UserError(
-            f"none of the {len(fitted)} train texts of {called} has a word of two letters or more. "
+            f"none of the {len(fitted)} training texts of {called} has a word of two letters or more. "
             "Use features.kind=cls",
             "features",
         ) from None
@@ -123,7 +123,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
     if spec.components > most:
         texts, words = counted.shape
         raise UserError(
-            f"{spec.components} is too large for the {texts} train texts of {called} with {words} words. "
+            f"{spec.components} is too large for {called}, with {texts} training texts and {words} words. "
             f"Use at most {most}",
             "features.components",
         )

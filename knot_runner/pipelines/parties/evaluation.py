@@ -52,8 +52,7 @@ def evaluate(
     - ``before``: the pretrained global model
     - ``teachers``: each on its own test set
     - ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
-    if
-      that set is a view of images, teachers see the originals
+      if that set is a view of images, teachers see the originals
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -255,7 +254,7 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
             artifact = store.find(*key_of(request))
             if artifact is None:
                 raise UserError(
-                    f"the {request_title(request)} was deleted. Rerun with another paths.output_dir=DIR",
+                    f"the {request_title(request)} was deleted. Rerun with a different paths.output_dir=DIR",
                     store.folder(*key_of(request)),
                 )
             artifacts.append(artifact)

@@ -122,12 +122,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
-            raise UserError(f"{folder}: the finished run has changed. Repeat the command", key)
+            raise UserError(f"{folder}: this finished run has changed. Repeat the command", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} used other data than those in paths.data_dir: {change}", key)
+            raise UserError(f"run {teacher.run} used different data than paths.data_dir has now: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
@@ -135,7 +135,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         theirs = load_tokenizer(settings.model, run.services.parties(run), run.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(
-                f"run {teacher.run} has another vocabulary than the student. Use the same model.vocab, or "
+                f"run {teacher.run} has a different vocabulary than the student. Use the same model.vocab, or "
                 "the same texts and model.vocab_size",
                 key,
             )
@@ -149,7 +149,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
         if has.get(name) != wanted[name]:
             raise UserError(
                 f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
-                "with the same task settings, which has not seen the student's test examples"
+                "with the same task settings, so that it has not seen the student's test examples"
             )
 
 

@@ -82,7 +82,7 @@ def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
     """
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
-            "its clients use different models, but one_model=True. Register it with one_model=False",
+            "the clients use different models, but one_model=True. Register the method with one_model=False",
             f"method.algorithm={config.algorithm}",
         )
 
@@ -213,8 +213,8 @@ def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """
     measured = [row for row in rows if "accuracy" in row]
     if not measured:
-        problem = f"plan ended after {counted(len(rows), 'round')}, before an evaluation"
-        raise UserError(problem, "method.algorithm", hint="Return requests, or use training.evaluate_every=1")
+        problem = f"plan() ended after {counted(len(rows), 'round')}, before any evaluation"
+        raise UserError(problem, "method.algorithm", hint="Return more requests, or use training.evaluate_every=1")
     last = measured[-1]
     curve = [(row["round"], row[metrics.ACCURACY]) for row in measured]
     best = max(value for _, value in curve)

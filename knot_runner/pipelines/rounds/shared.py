@@ -49,7 +49,7 @@ def run_shared_rounds(
             info = {"seconds": total_seconds(rows), "machines": commits.machines}
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
-    context.note("the rounds were trained before and are reused")
+    context.note("the rounds were trained by an earlier run and are reused")
     join_machines([artifact.info], context.note)
     log = artifact.read(ROUNDS_FILE).decode()
     write_atomic(context.folder / ROUNDS_FILE, log)

@@ -84,7 +84,7 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
         return replace(effect, why="target not reached on either side")
     values = [reading.value for reading in readings if reading.value is not None]
     if claim.logs and min(values) <= 0:
-        return replace(effect, why="there is no ratio to 0")
+        return replace(effect, why="the ratio is undefined, since a value is 0")
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
     effect = replace(effect, value=value, bound=next(iter(bounds), 0))
@@ -110,7 +110,7 @@ def _evidence(
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
-        reasons["some settings have fewer seeds"] += len(counted) - len(cells)
+        reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({run.run_id for effect in effects for run in effect.runs})
     unlike = unlike_line(claim, effects)
@@ -123,7 +123,7 @@ def _evidence(
         return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
     words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} that in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
+    sides = [f"{word} this value in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
         counts = f"target not reached on one side, counted as if reached {moment}"
@@ -132,7 +132,7 @@ def _evidence(
         notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are finished")
     elif rest := len(there) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
-        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are finished")
+        notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)

@@ -62,7 +62,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
         if want.over or has_record(run.folder, run.result, PREDICTIONS):
             pending.append(want)
         else:
-            problems[want] = f"runs of kind {run.result.kind} have no predictions"
+            problems[want] = f"runs of kind '{run.result.kind}' record no predictions"
     sums = _sums([want for want in pending if not want.over and METRICS[want.measure].of_sums], runs, problems)
     for want in pending:
         model = (want.run_id, want.side, want.measure)
@@ -111,7 +111,7 @@ def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     recorded = getattr(run.result, "before" if want.side == "before" else "metrics")[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
-            f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
+            f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} was recorded"
         )
     draws = [_resamples(test) for test in parts]
     return np.array([_value(want, drawn) for drawn in zip(*draws, strict=True)])
@@ -152,7 +152,7 @@ def _value(want: Want, parts: Sequence[TestSet]) -> float:
         except Exception as problem:
             raise _failed(metric, problem) from problem
         if value is None or not math.isfinite(value):
-            raise _CannotResample(f"{metric.title} is undefined on some resample of the test examples")
+            raise _CannotResample(f"{metric.title} is undefined on a resample of the test examples")
         values.append(value)
     return float(np.mean(values))
 

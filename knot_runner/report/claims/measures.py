@@ -97,11 +97,11 @@ def measure_of(claim: Claim) -> ClaimMeasure:
         raise UserError(f"claim {claim.text!r}: unknown measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
-        only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
+        only = f"'over' requires measure {', '.join(over_clients)}, and must be one of {', '.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {only}")
     computed = computed_metrics()
     if claim.against == BEFORE and name not in computed:
-        raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
+        raise UserError(f"claim {claim.text!r}: before distillation, only these are measured: {', '.join(computed)}")
     if name in CLAIM_MEASURES:
         return CLAIM_MEASURES[name]
     key = STORED.get(name, name)
@@ -142,7 +142,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     else:
         own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
         if own and claim.dataset not in own:
-            return Reading(None, f"no data set {claim.dataset}")
+            return Reading(None, f"the run has no data set {claim.dataset}")
         value = own and own[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
@@ -150,7 +150,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 
 def _unmeasured(claim: Claim) -> UserError:
-    over = f" over {claim.over}" if claim.over else ""
+    over = f" with over={claim.over}" if claim.over else ""
     return UserError(f"claim {claim.text!r}: the runs have no {claim.measure}{over}")
 
 
@@ -199,7 +199,7 @@ class TargetRounds:
         if own is None:  # a diverged run reaches no target
             if measure == "rounds":
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
-            return Reading(None, "diverged, so there is no time" if measure == "time" else "diverged")
+            return Reading(None, "diverged, so there is no time to target" if measure == "time" else "diverged")
         if measure == "time":
             moment = own.reaches(goal, "clock")
             return Reading(own.clock, bound=True) if moment is None else Reading(moment)
@@ -304,4 +304,4 @@ def check_target(value: Any) -> float | Literal["best_of_T4"]:
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise UserError(f"expected best_of_T4 or an accuracy in (0, 1], got {value!r}", "report.target")
+    raise UserError(f"expected 'best_of_T4' or an accuracy in (0, 1], got {value!r}", "report.target")

@@ -146,7 +146,7 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
             a = config_leaves(first.config)
             b = config_leaves(run.config)
             unlike = sorted(key for key in {**a, **b} if a.get(key) != b.get(key) and not _unread(key))
-            raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {', '.join(unlike[:4])}")
+            raise UserError(f"claim {claim.text!r}: a side matches two runs. Select one by {', '.join(unlike[:4])}")
     return found
 
 

@@ -30,9 +30,8 @@ class Claim:
         of, against: Settings of the two groups of runs. The effect is the measure of the first minus that of the
             second.
         measure: The measure; see ``measures.py``.
-        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times that
-            of
-        ``of``. Without ``against``: ``{above: x}`` or ``{below: x}``. With ``trend``: ``rises`` or ``falls`` as the
+        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times that of
+            ``of``. Without ``against``: ``{above: x}`` or ``{below: x}``. With ``trend``: ``rises`` or ``falls`` as the
             setting doubles.
         by: The difference that the effect must exceed.
         trend: A numeric setting.
@@ -62,27 +61,27 @@ class Claim:
         require(bool(self.text.strip()), "text", "expected the claim in words, got an empty text")
         if isinstance(expect, dict):
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
-            require(known, "expect", f"{expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
             require(
                 min(expect.values()) > 0 or not self.logs,
                 "expect",
-                "expected a number above 0 for ratios, rounds, bytes",
+                "expected a number above 0 for ratios, rounds and bytes",
             )
-            require(not self.by, "by", "not allowed if expect has a number. Remove it")
+            require(not self.by, "by", "not allowed if 'expect' has a number. Remove it")
             word = next(iter(expect))
         else:
             word = expect
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
-            require(expect in EXPECTATIONS, "expect", f"{expect!r} is none of {listed}")
+            require(expect in EXPECTATIONS, "expect", f"unknown value {expect!r} (choose from {listed})")
         alone = against is None
         known = alone or isinstance(against, dict) or against == BEFORE
         require(known, "against", f"expected settings or 'before', got {against!r}")
         fits = (word in ("rises", "falls")) == bool(self.trend)
-        require(fits, "expect", "rises and falls require trend, and trend requires rises or falls")
+        require(fits, "expect", "'rises' and 'falls' require the key 'trend', which requires one of the two")
         fits = (word in ("above", "below")) == (alone and not self.trend)
-        require(fits, "expect", "above and below exclude against; the other words except rises and falls require it")
-        require(alone or not self.trend, "trend", "compares the runs of one side only. Remove against")
-        require(not (self.by and self.logs), "by", "requires a difference. For rounds and bytes, use expect={ratio: r}")
+        require(fits, "expect", "remove 'against' for 'above' and 'below'. Set 'against' or 'trend' for other values")
+        require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
+        require(not (self.by and self.logs), "by", "not for ratios. For rounds and bytes, use expect={ratio: r}")
 
     @property
     def logs(self) -> bool:

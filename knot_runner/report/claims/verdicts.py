@@ -158,9 +158,9 @@ def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool,
         return "undecided", "one seed" if found.look else ""
     if adjusted is None or adjusted >= ALPHA:
         flat = found.estimate is not None and found.estimate.flat
-        return "undecided", ("the seeds do not differ, so only their number counts (sign test)" if flat else "")
+        return "undecided", ("all seeds have the same effect, so only their number counts (sign test)" if flat else "")
     if found.one_sided:
-        return "undecided", "runs diverged on one side only"
+        return "undecided", "some runs diverged on only one side"
     if found.at_most if met == (side > 0) else found.at_least:
-        return "undecided", "the true effect may lie beyond the bound that unreached targets give"
+        return "undecided", "the true effect may exceed the bound, since some targets were not reached"
     return ("holds" if met else "does not hold"), ""

@@ -34,13 +34,13 @@ RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
 HOW_TO_READ = (
-    "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
+    "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
 #: Description of intervals that do not include test items.
 OVER_SEEDS = {
-    "seeds": "Over seeds alone",
-    "seeds, not the test items that they share": "Over seeds alone, so for these test items: other ones would move all "
+    "seeds": "Over seeds only",
+    "seeds, not the test items that they share": "Over seeds only, for these test items: other items would move all "
     "seeds at once, which the interval does not count",
 }
 
@@ -88,10 +88,10 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         if alone:
             lines.append(f"{description}: {_claims(alone)}.")
     if any(verdict.over and verdict.seeds for verdict in verdicts):
-        lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
+        lines.append("Accuracy over clients: each client's examples are resampled separately for the runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
         lines.append(
-            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's as printed."
+            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's are as printed."
         )
     if judged:
         lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
@@ -102,10 +102,10 @@ def _rule(claims: int, planned: int) -> list[str]:
     """Return lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
     counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
     return [
-        f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
+        f"Verdicts use the first {counts} seeds (from 0; the preset plans {planned}). These analyses spend 2/3, 2/9, "
         f"2/27, ... of the {ALPHA:.0%} that may be false; each needs p below that share after Holm's correction over "
         f"the {claims} claims asked for here. So adding seeds and looking again makes no more of them false.",
-        f"More seeds: an estimate, with {POWER:.0%} power if the true effect and spread are as measured.",
+        f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.",
     ]
 
 
@@ -118,7 +118,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     lines = [f"{_claims(own)}: {note}." for note, own in places.items()]
     unasked = sum(not verdict.runs for verdict in verdicts)
     if unasked:
-        lines.append(f"{unasked} of the preset's claims are on runs that this command does not ask for.")
+        lines.append(f"{unasked} of the preset's claims are about runs that this command does not request.")
     return lines
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: States of runs without numbers; each that occurs gets a column.
-WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
+WITHOUT = ("diverged", "failed", "damaged", "different data", "different version", "unfinished")
 #: Count of runs -> its head, where that is not its name.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.

@@ -44,7 +44,7 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
     better = senses.get(sense) or direction(key)
     if better is None:
-        raise UserError(f"unknown direction. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
+        raise UserError(f"the direction is unknown. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
     return Rule(key, better, over)
 
 
@@ -61,10 +61,10 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     if by is None and not over:
         differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
         raise UserError(
-            f"requires --over=KEY, the settings that were searched. The runs differ in {differences}", "--best"
+            f"requires --over=KEY with the settings that were searched. The runs differ in {differences}", "--best"
         )
     if SEED in over:
-        raise UserError("means are over seeds already. Use another setting", "--over=seed")
+        raise UserError("the values are already means over seeds. Use another setting", "--over=seed")
     if over:
         inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
@@ -73,7 +73,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("no row has several values of it to select from", "--over")
+        raise UserError("no row has several values of these settings to select from", "--over")
     return rows, over
 
 
@@ -130,7 +130,7 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
             measure = measure_title(rule.measure)
             apart = "; ".join(own)
             raise UserError(
-                f"a row mixes several kinds ({apart}). Filter the runs, as in method.name=NAME", f"--best={measure}"
+                f"a row mixes several kinds ({apart}). Filter the runs, as by method.name=NAME", f"--best={measure}"
             )
 
 
@@ -148,14 +148,14 @@ def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> lis
     number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     lines = [
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
-        f"{measure_title(rule.measure)} over the seeds that most of them have; of equals the first. Whether it is "
-        "better than the next is not tested."
+        f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "
+        "better than the second best is not tested."
     ]
     short = (tried - counts["fit"]).sum()
     if short:
-        lines.append(f"{short} settings were not considered, since a seed has no value (diverged or missing).")
+        lines.append(f"{short} settings were not considered, since they lack a seed's value (diverged or missing).")
     lines.append(
-        "The selection uses the reported numbers, so they are optimistic, more so with more settings. With "
+        "The selection uses the reported numbers, so they are optimistic, and more so with more settings. With "
         "partition.valid, --best=valid.accuracy selects on examples that clients hold out."
     )
     return lines

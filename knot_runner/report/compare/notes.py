@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _MAX_NAMED = 4
 #: State of runs whose result is not used -> what such results are called.
 LEFT_OUT_STATES = {
-    "damaged": "damaged results", "other data": "results of other data", "other version": "results of another version",
+    "damaged": "damaged results", "different data": "results from different data",
+    "different version": "results from a different version",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
         return []
     differences = _settings({key: runs.settings[key][runs.runs["row"].map(mixed[key])] for key in keys})
     return [
-        f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
+        f"In {mixed.any(axis=1).sum()} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
     ]
 
 
@@ -68,7 +69,7 @@ def _other_data(runs: RunSet) -> list[str]:
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
         return []
-    return ["Runs of one task were run on different data. Use paths.data_dir=DIR to show only runs on the data in DIR."]
+    return ["Runs of the same task used different data. To show only runs on the data in DIR, use paths.data_dir=DIR."]
 
 
 def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -88,17 +89,17 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
     first = runs.only(~runs.runs["row"].duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
-    return [f"Rows also differ in {_settings(values)}."] if values else []
+    return [f"The rows also differ in settings that are not shown: {_settings(values)}."] if values else []
 
 
 def _seeds(runs: RunSet, rows: int) -> list[str]:
     by_row = [list(own) for _, own in runs.runs.groupby("row")["seed"]]
     repeated = sum(len(set(own)) < len(own) for own in by_row)
-    lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
+    lines = [f"In {repeated} of {rows} rows, a seed counts more than once."] if repeated else []
     sets = Counter(",".join(map(str, sorted(set(own)))) for own in by_row)
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
-        lines.append(f"Rows have different seeds: {_some(each, '; ')}.")
+        lines.append(f"The rows have different seeds (number of rows): {_some(each, '; ')}.")
     return lines
 
 
@@ -108,10 +109,10 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
     for key in measures:
         without = count - len(runs.values(key))
         if without:
-            why = " (target not reached, or none set)" if "_to_target" in key else ""
-            rest = "; (k) after a mean is its number of runs" if without < count else ""
-            rest += ", which reached the target, so it is too low" if why and rest else ""
-            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have none{why}{rest}.")
+            why = " (target not reached or not set)" if "_to_target" in key else ""
+            rest = ". The number of runs follows a mean in parentheses" if without < count else ""
+            rest += ". These runs reached the target, so the mean is too low" if why and rest else ""
+            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have no value{why}{rest}.")
     return lines
 
 

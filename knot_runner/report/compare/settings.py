@@ -220,9 +220,9 @@ def parse_filter(text: str) -> Filter:
     key, sign, rest = form.groups()
     wanted = tuple(typed(unquoted(part)) for part in split_commas(rest))
     if not all(wanted):
-        raise UserError(f"no value. Use {key}=a,b to select the runs with either value", text)
+        raise UserError(f"a value is missing. Use {key}=a,b to select the runs with either value", text)
     if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):
-        raise UserError(f"{sign} requires one number", text)
+        raise UserError(f"'{sign}' requires one number", text)
     return Filter(text, key.strip(), sign, wanted)
 
 
@@ -257,13 +257,13 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         values = runs.settings[key]
         passing = condition.holds(values)
         there = values.unique()
-        shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
+        shown = f"{key} has the values {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
             raise UserError(f"none of {len(values)} runs matches. {shown}", condition.text)
         runs = runs.only(passing)
         absent = [value for value in condition.wanted if value not in there]
         if absent and condition.sign in ("=", "!="):
-            lines.append(f"{condition.text}: no run has {', '.join(absent)}; {shown}.")
+            lines.append(f"{condition.text}: no run has the value {', '.join(absent)}. {shown}.")
     return runs, lines
 
 

@@ -155,7 +155,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     rows = grouped.runs["row"].nunique()
     notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
-        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these values.")
+        notes.append(f"Only the {len(shown.runs)} of {len(runs.runs)} finished runs with these values are drawn.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
     if models.groupby(grouped.runs["row"]).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
@@ -289,9 +289,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     if mark in ("curve", "scatter"):
         most = MOST_SERIES
     if len(cells) > MOST_SERIES:
-        raise UserError(f"{len(cells)} panels exceed {MOST_SERIES}. Select runs by filters", "plot")
+        raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
-        raise UserError(f"{len(names)} lines or colors exceed {most}. Select runs, or use fewer keys in --by", "plot")
+        raise UserError(f"expected at most {most} lines, got {len(names)}. Use fewer runs or keys in --by", "plot")
     across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
     height = max(HEIGHTS[len(cells) > 1], is_map * (MAP_ROW * len(names) + 1.2))
     made, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
@@ -337,7 +337,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     is_number = pd.api.types.is_numeric_dtype
     values = typed_column(points[y])
     if not is_number(values):
-        raise UserError("some runs have no number for it", y)
+        raise UserError("some runs have no numeric value of this key", y)
     if request.smooth > 1:
         values = values.groupby(level=0).transform(lambda own: own.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
@@ -350,7 +350,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
-            raise UserError("some runs have no number for it. Use --mark=bar", x)
+            raise UserError("some runs have no numeric value of this key. Use --mark=bar", x)
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
         return points.assign(place=0 if mark == "scatter" else points["round"]), mark
     texts = points[x].map(written)

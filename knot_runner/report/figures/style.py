@@ -89,7 +89,7 @@ def figure_of(
     def figure(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
-            raise UserError(f"a figure shows one task, but these runs are of {', '.join(tasks)}")
+            raise UserError(f"a figure shows one task, but these runs have several: {', '.join(tasks)}")
         found = readable(jobs, reads, command)
         runs = finished(found)
         if needs:

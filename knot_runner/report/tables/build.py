@@ -74,7 +74,7 @@ def build_table(
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
     lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
-        lines = [*lines, f"Create the rest with: {rest}"]
+        lines = [*lines, f"Create the missing runs with: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, rows, [*lines, *notes])
 
@@ -98,7 +98,7 @@ def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Seq
             raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}", "report.metrics")
     table = read_printed(paper) if paper else None
     if table and table.kind != made_by.printed:
-        raise UserError(f"{paper} cannot be shown next to a table of kind {kind}")
+        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{kind}'")
     if made_by.needs and table is None:
-        raise UserError(f"a table of kind {kind} needs the published table ({made_by.needs})")
+        raise UserError(f"a table of kind '{kind}' needs the published table ({made_by.needs})")
     return table

@@ -48,7 +48,7 @@ def not_counted(runs: Iterable[Run]) -> list[str]:
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     shown = problems[:_MAX_NAMED]
     if len(problems) > len(shown):
-        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or of other data or versions")
+        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or from different data or versions")
     return [f"Not counted: {problem}." for problem in shown]
 
 
@@ -74,7 +74,7 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
                 trained_on = next(sizes for sizes in trained_on.values() if sizes.role == "global")
             counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
-        lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
+        lines.append(f"Methods train on different numbers of examples of task {task}: {sizes}.")
     return lines
 
 
@@ -84,7 +84,7 @@ def one_class(runs: Iterable[Run]) -> list[str]:
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
             names.append(f"{run.task} {run.method} {run.result.run_id}")
-    return [f"Predicts one class only: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
+    return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
 
 
 def embedded(runs: Iterable[Run]) -> str:
@@ -105,13 +105,13 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], ta
 
     ``measured``: the data sets of each run.
     """
-    lines = ["The runs have different data sets, so their ALL are not comparable."] if len(set(measured)) > 1 else []
+    lines = ["The runs have different data sets, so ALL is not comparable."] if len(set(measured)) > 1 else []
     there = set().union(*measured)
     absent = [name for name in columns if name not in there | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in there - {"ALL"})
         lines.append(
-            f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more, so no gap is shown."
+            f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
         )
     return lines
 
@@ -142,5 +142,5 @@ def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) ->
     theirs = table.cases[case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
-        f"classes, the paper's {theirs.images:,} and {theirs.classes}: not comparable."
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}. The results are not comparable."
     ]

@@ -50,9 +50,9 @@ def methods_by_data(
     more = more or {}
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
-        raise UserError(f"a table of methods shows one task, but these runs are of {', '.join(tasks)}")
+        raise UserError(f"a table of methods shows one task, but these runs have several: {', '.join(tasks)}")
     if table and table.task != tasks[0]:
-        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
+        raise UserError(f"Table {table.table} of the paper has task={table.task}, but these runs have task={tasks[0]}")
     there = finished(runs)
     like = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]

@@ -32,7 +32,7 @@ ON_TOP = {
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
-    ("private", "local"): "privacy=user_level and method=local do not go together",
+    ("private", "local"): "privacy=user_level and method=local cannot be combined",
     ("distilled", "feddistill"): "method.server_distillation: method.algorithm=feddistill does not",
     ("distilled", "local"): "method.server_distillation: method.algorithm=local does not",
 }

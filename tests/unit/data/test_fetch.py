@@ -73,7 +73,7 @@ def test_fetch_file_resumes_after_a_cut(tmp_path, server):
 def test_fetch_file_refuses_unrequested_range(tmp_path, server):
     part(tmp_path, CONTENT[:HALF])
     server.says = "bytes 7-9/10"
-    with pytest.raises(FetchError, match="another part of the file"):
+    with pytest.raises(FetchError, match="a part of the file that was not requested"):
         get(tmp_path, server)
     assert names(tmp_path) == ["a.bin.part"]
 
@@ -129,7 +129,7 @@ def test_fetch_file_leaves_different_files_untouched(tmp_path, server, size):
     """A user's own data under the name, shorter, as long, or longer: neither lost nor mixed."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"x" * size)
-    with pytest.raises(FetchError, match="differs from the published file .*. Move it away"):
+    with pytest.raises(FetchError, match="differs from the published file .*. To download the published file, move"):
         get(tmp_path, server)
     assert (tmp_path / "set/a.bin").read_bytes() == b"x" * size and names(tmp_path) == ["a.bin"]
     assert server.asked == []

@@ -80,7 +80,7 @@ def test_complete_splits_keeps_rare_labels_in_train() -> None:
     made = splits.complete_splits("A", {"pool": numbered([0] * 60 + [1] * 30 + [2])}, "local", PAPER, notes)
     assert 2 in made["train"].labels and notes == []
     splits.complete_splits("A", {"pool": numbered([0] * 6 + [1] * 2 + [2] * 2)}, "local", PAPER, notes)
-    assert notes and all("too few rows of some labels" in note for note in notes)
+    assert notes and all("some labels have too few rows" in note for note in notes)
     with refuses():
         splits.complete_splits("A", {"pool": numbered([0])}, "local", PAPER, [])
 

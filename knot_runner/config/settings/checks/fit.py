@@ -66,14 +66,14 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
     if partition is None and family.clients and (rounds or on_images):
-        raise UserError(f"{method} on {task} needs clients. Use partition=small", "partition")
+        raise UserError(f"required by {method} on {task}, but not set. Use partition=small", "partition")
     if not isinstance(partition, dict):
         return
     why = ""
     if not family.clients:
-        why = "the method trains on all examples together"
+        why = "the method trains centrally on all examples"
     elif not rounds and not on_images:
-        why = "the method uses each data set of a text task as a party"
+        why = "the method uses each data set of a text task as one party"
     if why:
         raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
@@ -102,7 +102,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        raise UserError(f"{chosen} is the transfer set already. Use null", "partition.transfer")
+        raise UserError(f"{chosen} is already the transfer set. Use null", "partition.transfer")
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
@@ -112,7 +112,7 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
     """
     rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
-        raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
+        raise UserError(f"not supported by {method}, in which all parties take part. Use null", "partition.unseen")
     if "alter" in given and not (rounds and family.holds_out and on_images):
         raise UserError("requires a federated method on images. Use null", "partition.alter")
     for key in given:
@@ -138,7 +138,7 @@ def training_values(config: Config, kind: str) -> Config:
         has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(part)) or 'all'})" for key, part in blocks.items()]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         hint = "Use training=small or training=quick"
-        raise Misfit(choice(config, "training"), other, f"this training has settings for {', '.join(has)}", hint)
+        raise Misfit(choice(config, "training"), other, f"this training has settings only for {', '.join(has)}", hint)
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"

@@ -47,10 +47,10 @@ def check_federated_method(settings: Settings) -> None:
     if isinstance(settings.partition, Centralized):
         chosen, other = f"method={method.name}", "partition=centralized"
         if method.personalization is not None:
-            why = "the personalized models are evaluated on other clients' examples, and one client has no others"
+            why = "personalized models are evaluated on other clients' examples, but there is only one client"
             raise Misfit(chosen, other, why, "Use partition=small")
         if method.clustering is not None:
-            raise Misfit(chosen, other, "clusters need several clients", "Use partition=pairs")
+            raise Misfit(chosen, other, "clustering requires several clients", "Use partition=pairs")
     if distillation := server_distillation(method):
         where = "method.server_distillation"
         check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
@@ -71,7 +71,7 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
         if getattr(spec, "weights", "scratch") != "scratch":
             raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
         if getattr(spec, "per_party", None):
-            raise UserError("conflicts with method.models. Use {}", f"{where}.per_party")
+            raise UserError("not supported with method.models. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
         why = "model.output=softmax has no logits, which the generator needs"
         raise Misfit(f"method={method.name}", f"model={getattr(model, 'name', '')}", why, "Use model.output=logits")
@@ -144,9 +144,9 @@ def _check_synthesis(method: DistillSettings, task: Any) -> None:
         raise Misfit(f"method={method.name}", f"task={task.name}", why)
     count = len(method.teachers)
     if count != 1:
-        raise UserError(f"images are generated from one teacher, but method.teachers has {count}", "method.synthesis")
+        raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
     if method.view != "none":
-        raise UserError("method.synthesis generates what the teacher reads. Use none", f"method.view={method.view}")
+        raise UserError("not supported with method.synthesis. Use none", f"method.view={method.view}")
 
 
 def check_distill_method(settings: Settings) -> None:

@@ -119,7 +119,7 @@ class PhaseSettings:
     terms: Terms
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "no terms. For the first stage of FitNets, use {hint: {weight: 1}}")
+        require(bool(self.terms), "terms", "expected at least one term, such as {hint: {weight: 1}} for FitNets")
 
 
 @dataclass
@@ -224,7 +224,7 @@ class DistillSettings:
     synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "no terms. To train on labels only, use {ce: {weight: 1}}")
+        require(bool(self.terms), "terms", "expected at least one term. To train on labels only, use {ce: {weight: 1}}")
 
 
 def teacher_names(count: int) -> list[str]:

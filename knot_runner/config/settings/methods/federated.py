@@ -47,7 +47,7 @@ class FederatedTraining:
     #: drop a client's last incomplete batch
     drop_last: bool
     #: if a client has less than one batch: stop, or train on a smaller batch (allow); null: stop if ``batch_size`` is
-    #: typed or a preset's, otherwise allow
+    #: set by you or a preset, otherwise allow
     small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
     target: Proportion | None
@@ -173,10 +173,10 @@ class AveragingSettings(FederatedSettings):
     #: ``shared`` where it is null
     travels: ClassVar[tuple[str, ...]] = ("*",)
 
-    #: patterns of the parameters that travel; ``!`` excludes, ``head`` is the last layer; null: all, of FedPer and
+    #: patterns of the shared parameters; ``!`` excludes, ``head`` is the last layer; null: all, for FedPer and
     #: FedRep all but the head
     shared: list[str] | None = None
-    #: share of an update's entries that travel, the largest; null: all
+    #: share of an update's entries to send, largest first; null: all
     top_k: Fraction | None = None
     #: server optimizer
     server: ServerSettings
@@ -191,7 +191,7 @@ class AveragingSettings(FederatedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = self.top_k is None or self.server_distillation is None
-        require(whole, "top_k", "server distillation needs the clients' whole models. Use null")
+        require(whole, "top_k", "not supported with server distillation, which needs whole models. Use null")
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:

@@ -20,7 +20,7 @@ class EntropySettings:
 
 def require_solvable(epsilon: float, tolerance: float) -> None:
     """Raise :class:`UserError` for a transport problem that no solver can solve reliably."""
-    require(epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {epsilon}. For 0, use solver=exact")
+    require(epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {epsilon}. For epsilon 0, use solver=exact")
     require(1e-12 <= tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {tolerance}")
 
 

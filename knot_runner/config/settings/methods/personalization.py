@@ -59,7 +59,7 @@ class TuningSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.length % self.checkpoints == 0
-        require(even, "checkpoints", f"{self.checkpoints} does not divide the {self.length} epochs. Use a divisor")
+        require(even, "checkpoints", f"expected a divisor of the {self.length} epochs, got {self.checkpoints}")
 
     @property
     def rate(self) -> float:
@@ -98,7 +98,7 @@ class SoupSettings(TuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(len(self.alphas) > 0, "alphas", "expected at least one number, such as [0, 0.5, 1]")
+        require(len(self.alphas) > 0, "alphas", "expected a list of at least one number, such as [0, 0.5, 1]")
         low, high = (-1.0, MAX_ALPHA) if self.extrapolate else (0.0, 1.0)
         outside = [alpha for alpha in self.alphas if not low <= alpha <= high]
         hint = "" if self.extrapolate else ". To extrapolate, set extrapolate=true"

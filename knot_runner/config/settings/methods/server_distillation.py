@@ -80,11 +80,11 @@ class ServerDistillation:
     def _require_of_terms(self) -> None:
         """Check that no setting is set that ``terms`` replaces."""
         for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) == 1, key, "requires loss, since each term has its own temperature. Use 1")
-        require(self.ensemble == "logits", "ensemble", "each requires loss instead of terms. Use logits")
-        require(not self.valid, "valid", "requires loss instead of terms. Use 0")
+            require(getattr(self, key) == 1, key, "not supported with 'terms', which have own temperatures. Use 1")
+        require(self.ensemble == "logits", "ensemble", "'each' is not supported with 'terms'. Use 'logits'")
+        require(not self.valid, "valid", "not supported with 'terms', only with 'loss'. Use 0")
         for name, options in self.terms.items():
-            wrong = "auto is not supported here, since the averaged model starts close to the clients. Use a number"
+            wrong = "'auto' is not supported here, since the averaged model starts close to the clients. Use a number"
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:

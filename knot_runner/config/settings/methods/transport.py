@@ -116,9 +116,9 @@ class OtddSettings:
 
     def __post_init__(self) -> None:
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
-        require(roots, "part", "root_diagonal requires covariance=sqrt_frobenius")
-        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact requires method=federated_distance")
-        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove it")
+        require(roots, "part", "'root_diagonal' requires covariance=sqrt_frobenius")
+        require(self.fedwad.mode == "approximate", "fedwad.mode", "'exact' requires method=federated_distance")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove this key")
 
 
 @dataclass
@@ -138,7 +138,7 @@ class ClusteringSettings:
 
     def __post_init__(self) -> None:
         right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
-        require(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
+        require(bool(right), "graph", f"unknown graph {self.graph!r} (choose from none, affinity, sparse3, ...)")
 
     @property
     def neighbors(self) -> int | None:

@@ -125,7 +125,7 @@ class ImageTaskSettings:
         require(bool(superclasses), "superclasses", "required by task.geometry=superclasses, but not set")
         listed = Counter(name for members in superclasses.values() for name in members)
         for name in self.classes:
-            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, not in 1")
+            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, expected 1")
         for name in listed:
             require(name in self.classes, "superclasses", f"unknown class {name!r}{nearest(name, self.classes)}")
 

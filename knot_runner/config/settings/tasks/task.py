@@ -57,10 +57,10 @@ class Labels:
         require(
             len(self.coordinates) == len(self.names),
             "coordinates",
-            f"{len(self.coordinates)} coordinates for {len(self.names)} labels. Give one for each label",
+            f"expected {len(self.names)} points, one per label, got {len(self.coordinates)}",
         )
         sizes = sorted({len(point) for point in self.coordinates})
-        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"different dimensions: {sizes}")
+        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"the points have different dimensions: {sizes}")
         pair = equal_points(self.names, self.coordinates)
         require(pair is None, "coordinates", f"labels {pair} have the same coordinates")
 
@@ -93,11 +93,11 @@ class TextColumns:
     clients: dict[str, str | list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.dialogue != [], "dialogue", "names no column. Use null if the data have no dialogues")
+        require(self.dialogue != [], "dialogue", "expected a column name. Use null if the data have no dialogues")
         for name, column in self.clients.items():
-            require(column != [], f"clients.{name}", "names no column. Remove it")
+            require(column != [], f"clients.{name}", "expected a column name. Set one, or remove this key")
         for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
-            require(False, f"clients.{name}", "partition.by already has this name. Use another one")
+            require(False, f"clients.{name}", "this value of partition.by is built in. Use another name")
 
 
 @dataclass

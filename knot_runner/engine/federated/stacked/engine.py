@@ -109,8 +109,8 @@ class Stacked:
             return
         self.limits[structure] = room // 2
         self.note(
-            f"hardware.stack: out of GPU memory with {room} clients together; continuing with {room // 2} "
-            "(float32 may round differently in the last place)"
+            f"hardware.stack: out of GPU memory with {room} clients at once, continuing with {room // 2} "
+            "(float32 results may differ in the last digit)"
         )
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:

@@ -97,7 +97,7 @@ class Program:
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "the objective's loss has tensors that differ between clients. Use rows, one for each example, or "
+                "the objective's loss has tensors that differ between clients. Use rows (one per example), or "
                 "hardware.engine=loop",
                 "hardware.engine",
             )

@@ -68,8 +68,8 @@ class Asynchronous(Simulation):
         at_once, fleet = federation.participants, self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
-                f"{fleet.buffer} is more than the {at_once} clients that train at any time "
-                f"(training.clients_per_round). Use at most {at_once}",
+                f"expected at most {at_once}, the number of clients that train at the same time "
+                f"(training.clients_per_round), got {fleet.buffer}",
                 "fleet.buffer",
             )
         return {**self.method.init(config, federation), **_in_flight([], 0.0)}

@@ -201,15 +201,15 @@ def _mechanism(
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
-            "the model has running statistics, which averaged sends without clipping. Use local or frozen",
+            "'averaged' sends the model's running statistics without clipping. Use 'local' or 'frozen'",
             "method.batchnorm",
         )
     if spec.delta is None and clients < 2:
-        raise UserError("1 / K^1.1 is 1 for one client, which gives no privacy. Use more clients", "privacy.delta")
+        raise UserError("for one client, the default is 1, which gives no privacy. Use more clients", "privacy.delta")
     keeps = (method.own, method.keep) != (nothing, nothing) or shared_of(config, federation) is not None
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"clients of algorithm={config.algorithm} keep a state between rounds, which can reveal "
+            f"clients of algorithm={config.algorithm} keep a state between rounds, and this state can reveal "
             f"earlier rounds. The accountant does not cover this. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
@@ -282,8 +282,8 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
     shown = "infinity" if spent is None else f"{spent:.3g}"
     notes = [
         f"privacy: (epsilon, delta) = ({shown}, {ledger.delta:.2g}) at user level after "
-        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}; it is of {released}, "
-        "simulated, and not of the accuracies in the records"
+        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers {released}, "
+        "not the accuracies in the records. The noise is simulated"
     ]
     shared = shared_of(settings.method, federation)
     weights = federation.model.weights if shared is None else federation.model.weights[shared]
@@ -292,7 +292,7 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
         notes.append(
             f"privacy: the noise of a round has norm {noise:.3g}, but the shared part of the first model "
             f"only {float(weights.norm()):.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
-            "more clients a round"
+            "more clients per round"
         )
     if ledger.delta > 1 / privacy.clients:
         notes.append(f"privacy.delta: {ledger.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")

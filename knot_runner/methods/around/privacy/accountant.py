@@ -85,7 +85,7 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
         raise UserError(
-            f"{epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
+            f"{epsilon:g} is larger than {most:,.0f}, the epsilon of noise multiplier {BRACKET[0]:g} after "
             f"{rounds} rounds. Use a smaller epsilon",
             "privacy.epsilon",
         )
@@ -107,7 +107,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"no noise gives {epsilon:g} after {rounds} rounds. Use a larger epsilon", "privacy.epsilon"
+            f"{epsilon:g} cannot be reached in {rounds} rounds with any noise. Use a larger epsilon", "privacy.epsilon"
         ) from problem
     return calibrated
 

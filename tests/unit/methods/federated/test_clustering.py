@@ -76,7 +76,7 @@ def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     matrix, planted = blocks([5] * groups, seed=2)
     found = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
     assert clustering.adjusted_rand(found.labels, planted.tolist()) == 1.0
-    assert any(f"is after {groups}" in note for note in found.notes)
+    assert any(f"clusters={groups}: chosen by the widest gap" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("values", "count"), [
