@@ -1,4 +1,6 @@
-"""Print the run id of the first job of each preset, and of each method on two tasks: equal for every Hydra."""
+"""Print the run id of the first job of each preset, and of each method on a task: equal for every Hydra."""
+
+from itertools import cycle
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.config_yaml import choices
@@ -9,7 +11,7 @@ TASKS = ("sa", "femnist")
 
 def main() -> None:
     commands = [f"experiment={name}" for name in choices("experiment")]
-    commands += [f"method={method} task={task}" for method in choices("method") for task in TASKS]
+    commands += [f"method={method} task={task}" for method, task in zip(choices("method"), cycle(TASKS))]
     for command in commands:
         try:
             jobs, _ = compose_all(["hardware=cpu", *command.split()], first=True)

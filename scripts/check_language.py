@@ -27,7 +27,7 @@ say nothing of|is not there|are not there|was not there|is there twice|there is:
 |(?:optimi|normali|personali|centrali|generali|initiali|seriali|minimi|maximi|organi|recogni|summari|regulari|speciali
 |standardi|synthesi|randomi|utili|categori|emphasi|reali|visuali|tokeni|colori)s(?:e|ed|es|er|ers|ing|ation)
 |labell(?:ed|ing)|unlabelled|modell(?:ed|ing)|travell(?:ed|ing)|colours?|coloured|behaviours?|neighbours?|favours?
-|honours?|artefacts?|centres?|centred|(?:milli|centi|kilo)?metres?|distils?|fulfils?|analys(?:e|ed|es|ing)
+|honours?|artefacts?|centres?|centred|(?:milli|centi|kilo)?metres?|distils?|fulfils?|analys(?:e|ed|ing)
 |judgements?|grey|licences?|programmes?|learnt|spelt|whilst|defence|sceptical|catalogues?
 """.replace("\n", "")
 #: A command, or a sentence: it ends at a mark before a space, at the end of a paragraph, and before a list item, row,

@@ -26,7 +26,6 @@ from knot_runner.cli import preview
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import choice_config, composing, plain_config
-from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.settings.run import build_run
 from knot_runner.util.config_yaml import Config, choices, config_folder
@@ -80,9 +79,8 @@ def table() -> Table:
     groups = {group: {name: _group(group, name) for name in choices(group)} for group in OTHERS}
     fits = []
     for method in choices("method"):
-        supported = family_of_algorithm(_algorithm(method)).tasks
         for kind, typical in KINDS.items():
-            base = composed(f"method={method}", f"task={typical}") if kind in supported else None
+            base = composed(f"method={method}", f"task={typical}")
             if base is not None:
                 fits.append(_fits(method, kind, base, tasks, groups))
     pairs = [("fleet", "privacy"), ("privacy", "partition"), ("fleet", "partition")]
@@ -130,11 +128,6 @@ def _kind(task: Config) -> str:
     return task["task"]["kind"] if task["task"]["kind"] in KINDS else "texts"
 
 
-def _algorithm(method: str) -> str:
-    with composing():
-        return plain_config(choice_config(f"method/{method}", None))["method"]["algorithm"]
-
-
 def _refused(config: Config) -> bool:
     """Whether the groups of ``config`` do not go together."""
     try:
@@ -156,40 +149,47 @@ def _fits(method: str, kind: str, base: Config, tasks: dict[str, Config], groups
 
 
 def markdown(found: Table) -> str:
-    """Return the table as the guide shows it: methods that go with the same choices share a row."""
-    rows: dict[tuple[str, ...], list[str]] = {}
+    """Return the table as the guide shows it.
+
+    Methods that go with the same choices share a row. So do the kinds of tasks of a method that differ only in their
+    models and transfer sets.
+    """
     tasks = {kind: {task for fits in found.fits if fits.kind == kind for task in fits.tasks} for kind in KINDS}
-    columns = [group for group in OTHERS if group != "training"]
+    similar: dict[tuple[str, ...], list[Fits]] = {}
     for fits in found.fits:
-        names = {group: sorted(choices(group)) for group in OTHERS}
-        names["model"] = [name for name in names["model"] if name.startswith("bert") == (fits.kind == "texts")]
-        trains = family_of_algorithm(_algorithm(fits.method))
-        others = sorted(tasks[fits.kind] - set(fits.tasks))
-        cells = [f"{fits.kind} but {', '.join(others)}" if others else fits.kind]
-        cells.append(trains.training if trains.trains else "none")
-        cells += [_cell(fits.others[group], names[group]) for group in columns]
-        rows.setdefault(tuple(cells), []).append(fits.method)
-    heads = ["methods", "tasks", "training", *columns]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
-    pairs = [f"- `{one}` and `{other}`" for one, other in sorted(found.misfits)]
-    brought: dict[str, list[str]] = {}
-    for task, model in found.models.items():
-        brought.setdefault(f"`{model}`" if model else "none", []).append(task)
-    models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    lines += ["", "These pairs are refused, too:", "", *pairs, "", f"Default model of each task: {models}."]
-    return "\n".join(lines)
+        shared = [_cell(group, fits.others[group], choices(group)) for group in ("partition", "fleet", "privacy")]
+        similar.setdefault((fits.method, *shared), []).append(fits)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for (method, partition, fleet, privacy), members in similar.items():
+        kinds = ", ".join(_cell(fits.kind, fits.tasks, tasks[fits.kind]) for fits in members)
+        models = [
+            name for name in choices("model") if name.startswith("bert") in {fits.kind == "texts" for fits in members}
+        ]
+        model = _cell("model", {name for fits in members for name in fits.others["model"]}, models)
+        transfer = _cell(
+            "transfer", {name for fits in members for name in fits.others["transfer"]}, choices("transfer")
+        )
+        cells = (model, partition, transfer, fleet, privacy)
+        rows.setdefault((kinds, "; ".join(filter(None, cells)) or "none"), []).append(method)
+    lines = ["| methods | tasks | groups |\n|---|---|---|"]
+    lines += [f"| {', '.join(methods)} | {kinds} | {groups} |" for (kinds, groups), methods in rows.items()]
+    refused: dict[str, list[str]] = {}
+    for one, other in sorted(found.misfits):
+        first, second = (one, other) if "privacy" in one else (other, one)
+        refused.setdefault(first, []).append(second)
+    pairs = [f"- `{one}`: `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
+    return "\n".join([*lines, "\nThese choices are not compatible with each other:\n", *pairs])
 
 
-def _cell(fitting: Iterable[str], names: list[str]) -> str:
-    """The ``fitting`` ones of ``names`` in few words."""
-    own = [name for name in names if name in set(fitting)]
-    others = [name for name in names if name not in own]
+def _cell(group: str, fitting: Iterable[str], names: Iterable[str]) -> str:
+    """Return the name of a group with those of ``names`` that are ``fitting``, in few words; "" if it is not used."""
+    own = sorted(set(names) & set(fitting))
+    others = sorted(set(names) - set(own))
     if not own or own == ["none"]:
-        return "none"
+        return ""
     if not others:
-        return "all"
-    return f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
+        return group
+    return f"{group} but {', '.join(others)}" if len(others) < len(own) else f"{group} {', '.join(own)}"
 
 
 def write_table() -> None:

@@ -124,7 +124,8 @@ def made_again(
 ) -> tuple[RunResult, list[LogRow]]:
     """Run ``job`` in this process within the limits of ``environment``; return its result and the rows of its log.
 
-    Raises :class:`UserError`.
+    Raises:
+        UserError: The run fails.
     """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > environment.max_steps:

@@ -31,18 +31,21 @@ _loading = ""
 
 
 class Table(UserDict[str, Entry]):
-    """Name -> entry; a plug-in adds an entry by ``TABLE["name"] = entry``, and can replace only its own.
+    """A table of names and entries, to which plug-ins add by ``TABLE["name"] = entry``.
+
+    A plug-in can replace only its own entries.
 
     An entry may be given as ``package.module:NAME``, which is imported when it is looked up.
 
     Args:
         name: Name of the table in messages.
         entries: The entries of the package, which are not checked.
-        accept: (name of the entry in messages, entry) -> the entry to store, whose functions check what they return
+        accept: ``(name of the entry in messages, entry) -> entry`` to store, whose functions check their results
             (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
-        settings: Name -> class of its settings, where entries have some.
-        options: entry -> that class.
-        papers: The module of papers' folders that adds entries (:func:`load_papers`), imported when one is looked for.
+        settings: Name -> class of its settings, for entries with settings.
+        options: Entry -> that class.
+        papers: The module of the papers' folders that adds entries (:func:`load_papers`). It is imported when an
+            entry is looked up.
     """
 
     data: dict[str, Any]

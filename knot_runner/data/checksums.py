@@ -25,7 +25,7 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data_dir`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
+    """``paths.data_dir`` while one task is loaded.
 
     ``opened``: path -> each file that was read, or looked for and absent.
     """

@@ -1,4 +1,4 @@
-"""The commit protocol: a process may die at any instruction, and the same command resumes from the last commit.
+"""The commit protocol: a process may die at any time, and the same command resumes from the last commit.
 
 Two state files are written alternately, so the one that the commit record names is never being written. The record
 (``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names

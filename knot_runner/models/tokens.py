@@ -74,7 +74,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
         revision: Commit of the repository.
 
     Raises:
-        UserError: Nothing there is a BERT tokenizer. The message names the file.
+        UserError: There is no BERT tokenizer. The message names the file.
     """
     path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
@@ -101,9 +101,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
 def _check_words(source: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(
-            f"{source}: not a BERT vocabulary (no {', '.join(missing) or 'initial [PAD]'})", "model.vocab"
-        )
+        raise UserError(f"{source}: not a BERT vocabulary (no {', '.join(missing) or 'initial [PAD]'})", "model.vocab")
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:

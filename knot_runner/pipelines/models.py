@@ -41,7 +41,8 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 class KeptModels:
     """Models to be written: each one's network and ``parts``, and the ``tensors`` that are not in model.safetensors.
 
-    The parts of a model are laid over each other. Each stands for the tensors whose names begin with it.
+    ``models``: each model's network and ``parts``; ``own``: tensors that are not in model.safetensors. A part stands
+    for the tensors whose names begin with it. Later parts of a model override earlier ones.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write what prediction with ``kept`` needs, beside the run's model.safetensors.
+    """Write the files for prediction with ``kept``, in addition to the run's model.safetensors.
 
     Args:
         context: The run.

@@ -1,4 +1,4 @@
-"""Results of runs: one dataclass per kind, from which ``result.json`` is written and as which it is read back.
+"""Results of runs: one dataclass per kind of run, which ``result.json`` is written from and read as.
 
 Building the dataclass validates the result: every value has its type and range, and related values agree. This module
 has the fields common to all kinds. Costs in bytes and FLOPs are per round in ``rounds.jsonl`` and in total in

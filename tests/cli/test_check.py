@@ -109,8 +109,8 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     command = [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "--quick"]
     assert run_verb("check", [*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
     *_, left, others = capsys.readouterr().out.splitlines()  # 2 x 30 s of FedAvg and 2 x 4 s of FedProx
-    assert left == "4 jobs left: about 1 min 8 s, by the median of 4 finished runs"
-    assert others == "no time estimate for 2 other jobs"
+    assert left == "4 jobs left: about 1 min 8 s, estimated from the median of 4 finished runs"
+    assert others == "no time estimate for the other 2 jobs"
 
 
 def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
@@ -189,4 +189,4 @@ def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
     assert run_verb("check", [*TINY_IMAGES, f"paths.output_dir={tmp_path}", f"plugins=['{plugin}']"]) == 2
-    assert "the command would stop: the process ended with exit code 3" in capsys.readouterr().out
+    assert "would stop: the process that prepares the runs ended with exit code 3" in capsys.readouterr().out

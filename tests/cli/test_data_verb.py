@@ -64,7 +64,7 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     rows = {line.split()[0]: line for line in out.splitlines()[2:]}
     assert set(rows) == set(data_sets()) and f"paths.data_dir: {root}" in out
     assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
-    assert "partly, not as published" in rows["mnist"]
+    assert "partly, but differs from the published file" in rows["mnist"]
     assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
     assert "paths.data_dir: not set" in said(capsys)[0]
 
@@ -86,7 +86,7 @@ def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
     out, _ = said(capsys, "toys", own, f"paths.data_dir={root}")
     assert "toys: Toys of a test" in out and "state     partly in" in out
     assert "toys/a.gz: absent, 100 bytes of it downloaded; published: 70.0 KB, sha256" in out
-    assert "toys/b.gz: found, checksum as published" in out
+    assert "toys/b.gz: found, with the published checksum" in out
     _, err = said(capsys, "toytask", own, f"paths.data_dir={root}", "--fetch")
     assert "toys/a.gz: downloaded" in err and "toys/b.gz: found, checksum as published" in err
     assert server.asked[-1] == ("/a.gz", "bytes=100-")

@@ -114,7 +114,7 @@ def test_personalization_reports_folders_that_it_cannot_delete(tmp_path, caplog)
     with Disk(tmp_path, ("rmdir", "/personalization"), "EIO"):
         assert once(tmp_path, words=FAMILIES["personalization"]) is None
     (message,) = caplog.messages
-    assert message.endswith("/personalization: not needed anymore, but cannot be deleted: Input/output error")
+    assert message.endswith("/personalization: no longer needed, but cannot be deleted: Input/output error")
 
 
 def test_file_replacement_syncs_before_and_after_rename(calls):
@@ -140,7 +140,7 @@ def test_commit_writes_log_then_state_then_record(calls):
 @pytest.mark.parametrize(("number", "files", "blocks", "message"), [
     (errno.EDQUOT, (9, 1), 2, "disk full: needs 8.0 KB, has 2.0 KB"),
     (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left"),
-    (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or another limit is reached"),
+    (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or a different limit is reached"),
 ])  # fmt: skip
 def test_refused_says_what_a_full_disk_lacks(number, files, blocks, message, tmp_path, monkeypatch):
     usage = SimpleNamespace(f_files=files[0], f_favail=files[1], f_bavail=blocks, f_frsize=1000)
@@ -154,7 +154,7 @@ COMMANDS = [
     ("flock", "RUN-ID", "ENOLCK", 2, "cannot be locked: No locks available. The file system does not support locks"),
     ("unlink", "own_models.safetensors", "EIO", 1, "Input/output error. Check the disk, then repeat the command"),
     ("read", "model.json", "EACCES", 2, "Permission denied"),
-    ("unlink", "commit.json", "EACCES", 0, "not needed anymore, but cannot be deleted: Permission denied"),
+    ("unlink", "commit.json", "EACCES", 0, "no longer needed, but cannot be deleted: Permission denied"),
 ]
 
 

@@ -106,16 +106,16 @@ def test_check_and_reports_exclude_other_data_runs(data, tmp_path: Path, capsys)
     made(out, a)
     capsys.readouterr()
     assert main(["check", "--quick", *command(out, b)]) == 2
-    assert "1 of other data" in " ".join(capsys.readouterr().out.split())
+    assert "1 on different data" in " ".join(capsys.readouterr().out.split())
     assert main(["check", "--quick", *command(out, a)]) == 0
-    for root, status in ((a, "done"), (b, "other data"), ("null", "done")):
+    for root, status in ((a, "done"), (b, "different data"), ("null", "done")):
         (run,) = load_runs(references(compose_all(command(out, root))[0]))
         assert run.status == status
-        assert bool(run.problem) == (status == "other data") and bool(run.result) == (status == "done")
+        assert bool(run.problem) == (status == "different data") and bool(run.result) == (status == "done")
     assert load_runs(references(compose_all(command(out, b))[0], keep=True))[0].status == "done"
     (here,), (there,) = (compare_runs(Question(out=out, data=str(root))).rows for root in (a, b))
     assert here != there
-    assert any("1 results of other data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
+    assert any("1 results from different data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
 
 
 def test_run_rejects_other_recorded_settings_without_stale_flag(tmp_path: Path, capsys) -> None:
@@ -127,9 +127,9 @@ def test_run_rejects_other_recorded_settings_without_stale_flag(tmp_path: Path, 
     capsys.readouterr()
     assert main(run) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "other settings: training.local_epochs: 3 is recorded, now 2. Use --stale=rerun" in line
+    assert "different settings: training.local_epochs: recorded 3, now 2. Use --stale=rerun" in line
     assert "threads" not in line
     assert main(["--stale=keep", *run]) == 0
-    assert "3 is recorded, now 2" in capsys.readouterr().err
+    assert "recorded 3, now 2" in capsys.readouterr().err
     assert main(["--stale=rerun", *run]) == 0
     assert "local_epochs: 2" in path.read_text() and main(run) == 0

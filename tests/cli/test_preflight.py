@@ -81,7 +81,7 @@ def test_missing_data_reports_image_sets_unless_skipped(tmp_path):
 
 def test_images_in_a_folder_or_a_zip(tmp_path):
     path = tmp_path / "cifar10" / "cifar10_jpeg_subset.zip"
-    assert missing(tmp_path, "task=cifar10") == f"{path}/train: file not found (for cifar10)"
+    assert missing(tmp_path, "task=cifar10") == f"{path}/train: file not found (data set cifar10)"
     path.parent.mkdir()
     path.touch()
     assert missing(tmp_path, "task=cifar10") is None

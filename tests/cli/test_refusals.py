@@ -55,7 +55,7 @@ VALUES = [
     "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
     "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
 ]  # fmt: skip
-#: Tasks, methods and trainings that do not go together, points of classes, and verbs without what they need.
+#: Tasks, methods and trainings that cannot be combined, points of classes, and verbs without what they need.
 MISFITS = [
     "task=gaussians method=fedavg", "task=mnist method=federated_distance", "task=sa method=temperature_probe",
     "task=image_sets method=fedavg", "task=gaussians model=bert_tiny", "task=gaussians training=published",

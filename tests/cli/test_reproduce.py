@@ -91,7 +91,7 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
     away, begun, slow = err
     assert away.startswith("away: skipped, ") and "paths.data_dir" in away and begun == "quick: 4 runs"
-    assert slow.startswith("slow: skipped, it takes about 50 minutes, but ")
+    assert slow.startswith("slow: skipped, since it takes about 50 minutes, but ")
     assert table[0] == "| preset | data | runs | seeds | hold | fail | undecided | time |"
     assert table[2].startswith("| quick | femnist (embedded) | 4 of 4 | 2 of 2 | 0 | 0 | 1 | ")
     assert [line[:13] for line in table[4:]] == ["- away: skipp", "- slow: skipp"]
@@ -103,7 +103,7 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
 def test_named_preset_starts_and_resumes(folder, made, capsys):
     made.most = 3  # two seeds of T=1, one of T=0.5
     err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
-    assert err == ["slow: 4 runs", "slow: the time is over. Repeat the command to resume"]
+    assert err == ["slow: 4 runs", "slow: the time limit is reached. Repeat the command to resume"]
     assert "| 3 of 4 | 1 of 2 | 0 | 0 | 1 | " in table[2] and table[4] == f"- {err[1]}"
     made.most = 4
     err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")

@@ -77,7 +77,7 @@ def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
         refused(capsys, *RUN, f"paths.output_dir={out}")
     for verb in ([], ["check"], ["-m"]):
         assert main([*verb, *RUN, f"paths.output_dir={tmp_path}/{'a' * 300}"]) == 2
-        assert complaints(capsys) == ["knot-runner: paths.output_dir: a name has 300 bytes. Use at most 255"]
+        assert complaints(capsys) == ["knot-runner: paths.output_dir: a name has 300 bytes, more than the limit of 255"]
 
 
 class Broken(io.StringIO):

@@ -117,7 +117,7 @@ BAD = [
     (["~method.at"], "method.at: required, but not set"),
     (["method.personalization=soap"], "kind: unknown personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
-    (["+method.head_epochs=2"], "method.algorithm=kept does not have this setting. These do: fedrep"),
+    (["+method.head_epochs=2"], "not a setting of method.algorithm=kept, but of fedrep"),
     (["method=fedavg", "+method.at=1"], "method.at: unknown setting"),
     (["method=local", "privacy=user_level"], "the clients send nothing, so there is nothing to protect"),
 ]

@@ -86,7 +86,7 @@ def test_distillation_results_name_measured_models(tmp_path, method, expected):
 
 def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
     assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.output_dir={tmp_path}"]) == 2
-    assert "its clients use different models, but one_model=True" in capsys.readouterr().err
+    assert "the clients use different models, but one_model=True" in capsys.readouterr().err
 
 
 def federated(root: Path) -> list:

@@ -31,7 +31,7 @@ def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
     assert torch.equal(again.data.pixels, made.data.pixels)
     assert not torch.equal(other.federation.transfer.train, transfer)
     assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
-    assert any("60 of 300 training examples are assigned to no client, unlabeled" in note for note in made.notes)
+    assert any("60 of 300 training examples are assigned to no client and used" in note for note in made.notes)
 
 
 def test_feddf_uses_tree_solver_for_tree_geometry():

@@ -27,7 +27,7 @@ def test_floor_takes_at_most_half_of_the_smallest_class(each, floor):
     task, settings = balanced(each, 20), Dirichlet("dirichlet", 10, 5.0, None)
     filled = make_partition(settings, task, 0)
     assert same(filled, make_partition(replace(settings, floor=floor), task, 0))
-    note = f"partition.floor={floor}: more would take over half of the smallest class"
+    note = f"partition.floor={floor}: a higher one would use more than half of the smallest class"
     assert (note in filled.notes) == (floor < 10)
 
 
@@ -56,7 +56,7 @@ def test_manual_has_five_classes_a_client_or_all(classes, own):
     task, settings = balanced(60, 20, classes), Manual("manual", 6, None, 1.0, 0.5, 5)
     filled = make_partition(settings, task, 0)
     assert same(filled, make_partition(replace(settings, classes_per_client=own), task, 0))
-    assert (f"partition.classes_per_client={own}: all classes" in filled.notes) == (own < 5)
+    assert (f"partition.classes_per_client={own}: each client has all classes" in filled.notes) == (own < 5)
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([2, 2, 2], 3), ([4, 4, 4], 5), ([1], 1)])
@@ -64,8 +64,7 @@ def test_clusters_are_five_or_half_of_the_clients(sizes, count):
     matrix, _ = blocks(sizes, seed=1)
     filled = clustering.cluster(matrix, spec(clusters=None), 0)
     assert filled.labels == clustering.cluster(matrix, spec(clusters=count), 0).labels
-    clients = sum(sizes)
-    assert (f"method.clustering.clusters={count}: half of the {clients} clients" in filled.notes) == (count < 5)
+    assert (f"method.clustering.clusters={count}: chosen as half the number of clients" in filled.notes) == (count < 5)
 
 
 @pytest.mark.parametrize(("wanted", "drawn"), [(3, 3), (50, 5), (0.5, 2), (1.0, 5), ("all", 5), (0.39, 1), (0.01, 1)])

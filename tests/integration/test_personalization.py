@@ -17,9 +17,9 @@ from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
 def test_finetune_and_soup_share_rounds_and_endpoints(tmp_path, caplog):
     caplog.set_level("INFO", "knot_runner")
     tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1", "partition.valid=0.2")
-    assert "were trained before" not in caplog.text
+    assert "were trained by an earlier run" not in caplog.text
     mixed, soups = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
-    assert "the rounds were trained before and are reused" in caplog.text
+    assert "the rounds were trained by an earlier run and are reused" in caplog.text
     assert mixed["artifact"] == tuned["artifact"]
     for name in ("correct", "loss", "valid"):
         assert torch.equal(soups[name][0], record[name][0]) and torch.equal(soups[name][2], record[name][2])

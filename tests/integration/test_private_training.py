@@ -33,7 +33,7 @@ def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     assert [row["epsilon"] for row in rows] == [epsilon_after(spec, delta)(done) for done in (1, 2, 3)]
     assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
-    assert "it is of the global models, simulated, and not of the accuracies" in notes
+    assert "Epsilon covers the global models, not the accuracies in the records" in notes
     norms = [norm for row in rows for norm in row["update_norms"]]
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert facts["median_norm"] == statistics.median(norms)
@@ -120,7 +120,7 @@ def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
         record = RunRecord(kr.run(words).folder)
         rows[name], facts = record.rows, record.result["privacy"]
         assert facts["rounds"] == 3 == len(record.rows) and facts["epsilon"] == record.rows[-1]["epsilon"]  # no more
-        assert caplog.text.count("trained before and are reused") == (name != "finetune")  # once
+        assert caplog.text.count("trained by an earlier run and are reused") == (name != "finetune")  # once
     assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
 
 
@@ -136,6 +136,6 @@ def test_fixed_sampling_accepts_clients_that_keep_nothing(tmp_path):
 def test_privacy_epsilon_rejects_unreachable_values(tmp_path, capsys):
     words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.clients_per_round=6", "privacy.epsilon=1e9")
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 2
-    assert "privacy.epsilon: 1e+09 is more than the" in capsys.readouterr().err
+    assert "privacy.epsilon: 1e+09 is larger than" in capsys.readouterr().err
     with refuses():
         noise_for(mechanism(0.0, 60, 60), 10**6, 1e-25, 1e-12)

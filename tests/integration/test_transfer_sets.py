@@ -72,7 +72,7 @@ def test_transfer_set_is_on_record(tmp_path, capsys):
     (tmp_path / "data" / "usps" / "zip.test.gz").unlink()
     assert main(["check", "--quick", *words, "seed=1", f"paths.output_dir={tmp_path / 'out'}"]) == 2
     said = " ".join(capsys.readouterr().out.split())
-    assert "zip.test.gz: file not found (for usps)" in said and "Run 'knot-runner data femnist usps'" in said
+    assert "zip.test.gz: file not found (data set usps)" in said and "Run 'knot-runner data femnist usps'" in said
     write_usps(tmp_path / "data", np.arange(30) % 10, -LEVELS)
     assert main([*words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     assert "usps/zip.test.gz changed. Use --stale=rerun" in " ".join(capsys.readouterr().err.split())

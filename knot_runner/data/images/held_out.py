@@ -186,7 +186,10 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     """Return ``images`` in the shape and type of the pixels ``reference`` [N, C, H, W] (uint8 or float32).
 
     Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
-    rounded. Raises :class:`UserError`.
+    rounded.
+
+    Raises:
+        UserError: The images cannot be converted.
     """
     pixels, shape = images.pixels, reference.shape[1:]
     channels, wanted = pixels.shape[1], shape[0]

@@ -235,14 +235,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+    """The configuration of a client's training: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2.
 
     It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
     start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.groups.StageSettings` are what a user
     writes, as they stand in the stage's key: the two share optimizer, rate, batch and decay, and nothing around them.
 
-    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
-    ``patience``: of a request with held-out rows (:class:`LocalTraining`).
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, with T the maximum number of steps. ``check``,
+    ``patience``: for requests with held-out rows (:class:`LocalTraining`).
     """
 
     phases: tuple[Phase, ...]

@@ -174,7 +174,7 @@ def train_students(
     teachers: list[tuple[Network, Ref]],
     generated: StoredPart | None = None,
 ) -> TrainStudents:
-    """Return the request for the student ``party``, or for all that train together.
+    """Return the request that trains the student ``party``, or all students that train together.
 
     With the ``generated`` examples instead of real ones, these also select the epoch.
     """

@@ -39,12 +39,14 @@ def probe_part(
 
     ``state``: after the parts before it.
 
-    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
-    ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
-    Part 2, M wrong images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized
-    pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put
-    the image right), ``boundary.tried`` int64 [1]. Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C],
-    ``softmax.label`` and ``softmax.row`` int64 [1].
+    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others are arrays of ``probe.safetensors``
+    for K temperatures:
+
+    - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
+    - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
+      (normalized pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether
+      the image is correct after the step), ``boundary.tried`` int64 [1]
+    - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
 
     Raises:
         UserError: The central training diverges, or there is no image of ``shown_class``.

@@ -46,10 +46,10 @@ GRADIENT_NOTE = (
 BOUNDARY_NOTE = (
     "Distance: smallest epsilon, in normalized pixels, for which image + epsilon * sign(gradient) is classified "
     "differently. It is measured before and after one SGD step on only that image, always from the same weights. The "
-    "paper does not specify what counts as a change for a misclassified image (here: any other class), the attack's "
-    "loss (here: that of the predicted class), its limit (method.attack_limit) and the rate of the step "
-    "(method.step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
-    "that are not reclassified up to the limit are left out (share at the right). The axis is linear between "
+    "paper does not specify what counts as a change for a misclassified image (here: any other class) or the attack's "
+    "loss (here: that of the predicted class). Its limit (method.attack_limit) and the learning rate of the step "
+    "(method.step_lr) are also ours. Boxes: quartiles; whiskers: 5% to 95%. Images that "
+    "are not reclassified up to the limit are left out (share at the right). The axis is linear between "
     f"-{LINEAR:g} and {LINEAR:g}, logarithmic beyond."
 )
 SOFTMAX_NOTE = (

@@ -202,9 +202,12 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     Columns: ``line`` (:class:`GridRow`) and its parts, ``column`` (:class:`GridColumn`) and its ``key``, ``seed`` and
     ``run``; of a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
 
-    ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
-    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients. Raises
-    :class:`UserError` for runs that this table has no row for, ValueError for two unlike runs of one cell.
+    ``algorithms``: method -> its name in the paper; others keep their names. A vanilla run that is requested once per
+    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients.
+
+    Raises:
+        UserError: This table has no row for a run.
+        ValueError: Two different runs have the same cell.
     """
     import pandas as pd
 

@@ -51,9 +51,13 @@ class Want:
 class Effect:
     """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: number of the settings that its runs share.
 
-    From the records of its runs: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of its parts,
-    () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an upper
-    bound; ``lost``: whether one of its records is missing or damaged.
+    Attributes:
+        cell: The settings that its runs share.
+        value: Its value, from the records of its runs, or None.
+        why: Why it has no value.
+        wants: The measures of its parts to resample; () for a measure that cannot be resampled.
+        bound: 1 if the value is a lower bound, -1 if it is an upper bound.
+        lost: Whether one of its records is missing or damaged.
     """
 
     cell: CellPlace

@@ -77,7 +77,9 @@ def figure_of(
 ) -> Callable[..., Any]:
     """Make ``function(runs)``, which draws finished runs, a figure.
 
-    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
+    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines. This is
+    a decorator, with or without options. Runs that are left out or missing, and generated text, are noted under the
+    figure and in the returned lines.
 
     A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
     ``needs``: dotted key of a result, without which a run is not drawn. Runs left out, and generated text, are noted

@@ -37,7 +37,7 @@ class TableCell(Estimate):
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns under one heading. ``digits`` 0 = counts. ``of_global``: columns of the global data set.
+    """Columns under one heading.
 
     ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the title of the grid it belongs to.
     ``head``: heading of the columns instead of their names, or ``heads``: one per column. ``signed``: positive numbers

@@ -65,7 +65,7 @@ def test_board_counts_failures_and_prints_causes_once(tmp_path):
         write_failure(job.folder, "disk", cause)
         shown._look()
     told = [line.rpartition(": ")[2] for line in out.getvalue().splitlines()]
-    assert told == ["the disk is full", "out of memory", "failed likewise"]
+    assert told == ["the disk is full", "out of memory", "failed with the same error"]
     console = Console(width=90)
     with console.capture() as capture:
         console.print(before, shown.view())

@@ -54,7 +54,7 @@ def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
     with Disk(tmp_path, ("unlink", ".json"), "EIO"), state.progress_file(tmp_path):
         state.clear_failure(tmp_path)
     for name, said in zip(("failed", "progress"), caplog.messages, strict=True):
-        assert said == f"{tmp_path}/{name}.json: not needed anymore, but cannot be deleted: Input/output error"
+        assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"
 
 
 def test_read_plan_restores_plan_and_rejects_damage(tmp_path):

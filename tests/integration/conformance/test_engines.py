@@ -53,7 +53,7 @@ ENGINES_OF_ONES_OWN = {
     "depends on the order": ("train", first_alone, "in reverse: plain SGD, client 0: weights: "),
     "inexact logits": ("logits", lambda _, answers: [answer * 1.001 for answer in answers], "0: logits: "),
     "writes into requests": ("logits", halved, "changes its requests"),
-    "answers the unasked": ("logits", lambda _, answers: answers or [0], "answers requests that nobody made"),
+    "answers the unasked": ("logits", lambda _, answers: answers or [0], "returns results that were not requested"),
 }
 
 

@@ -74,7 +74,7 @@ def test_everything_composes_with_every_algorithm(top):
     for algorithm in FEDERATED_ALGORITHMS:
         words = replaced(TINY_IMAGES, *words_of(top, algorithm))
         if (top, algorithm) == ("private, distilled", "local"):
-            with pytest.raises(UserError, match="^privacy=user_level and method=local do not go together"):
+            with pytest.raises(UserError, match="^privacy=user_level and method=local cannot be combined"):
                 compose(words)
         else:
             (job,) = compose(words)

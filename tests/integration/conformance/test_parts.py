@@ -103,14 +103,14 @@ def overwrites(logits, teachers, batch):
 WRONG_TERMS = {
     "the loss of 1 examples": of_logits(lambda own, *_: own.square()),
     "examples is tensor": of_logits(lambda own, *_: own.mean(1)),
-    "another loss the second time": of_logits(lambda own, *_: own.square().mean(1) + torch.rand(()).to(own)),
+    "differs between two calls": of_logits(lambda own, *_: own.square().mean(1) + torch.rand(()).to(own)),
     "does not read all": of_features(lambda tap: 0 * tap.sum()),
-    "not the change": of_logits(lambda own, *_: (own.detach() * own).square().mean(1)),
+    "not match the change": of_logits(lambda own, *_: (own.detach() * own).square().mean(1)),
     "steep": of_features(lambda tap: torch.nn.functional.normalize(tap, dim=1).sum(1).sigmoid()),
     "reads_labels": of_logits(lambda own, _, batch: own.square().mean(1) * (batch.labels >= 0)),
     "order": of_logits(lambda own, *_: own[0].square().sum()),
-    "count as one": of_logits(lambda own, teachers, _: sum((own - one.logits).square().mean(1) for one in teachers)),
-    "changes teachers": of_logits(overwrites),
+    "given twice": of_logits(lambda own, teachers, _: sum((own - one.logits).square().mean(1) for one in teachers)),
+    "changes the teachers": of_logits(overwrites),
     "not 0": of_logits(lambda own, *_: own.square().mean(1)),
 }
 WRONG_WEIGHTINGS = {

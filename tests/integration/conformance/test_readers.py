@@ -173,7 +173,7 @@ def of_whole_lines(path: Path) -> Records:
 
 @pytest.mark.parametrize(("reader", "problem"), [
     (lambda path: list(lines(path))[:1], "not what was expected"),
-    (at_random, "a second reading gives other examples"), (leaving, "files outside the folder were opened"),
+    (at_random, "a second reading returns different examples"), (leaving, "files outside the folder were opened"),
     (writing, "a file of the folder was written"), (lines, "no UserError names x.txt, which is absent"),
     (of_files, "no UserError names x.txt, cut to"), (of_whole_lines, "no UserError names x.txt, which was altered"),
 ])  # fmt: skip

@@ -333,7 +333,7 @@ def test_terms_that_cannot_be(terms, changes, said):
     ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
 ])  # fmt: skip
 def test_server_terms_refuse_loss_only_settings(changes, key):
-    with pytest.raises(Exception, match="requires loss|not supported here") as problem:
+    with pytest.raises(Exception, match="not supported (with|here)") as problem:
         distill(**{"terms": KD, "ensemble": "logits", **changes})
     assert problem.value.key == key
     if "terms" not in changes:

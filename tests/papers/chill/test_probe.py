@@ -287,7 +287,7 @@ def test_probe_reports_fallbacks_for_too_few_images():
     same = replace(data, pixels=pixels, labels=torch.full((40,), decided))
     found = run(replace(HP, shown_class=decided, images=50_000), data=same, said=said)
     assert said == [
-        "method.images: 50,000 exceeds the 40 training images, so all are used",
+        "method.images: 50,000 is more than the 40 training images, so all of them are used",
         f"method.shown_class: all 40 images of class {decided} are correct; showing the first",
     ]
     assert int(found["softmax.row"]) == 0 and len(found["boundary.before"]) == 0

@@ -85,7 +85,7 @@ def test_seed_without_t4_run_has_no_target(federated, trio):
 def test_rounds_that_were_not_measured_are_reported(federated):
     table = build([federated.write(federated.job(t), [0.1, 0.2, 0.3, 0.4], every=2) for t in (4.0, 1.0)])
     assert means(table, "rounds", "1") == [4]
-    assert "FEMNIST-DNN: not every round was measured, so rounds are upper bounds." in table.lines
+    assert "FEMNIST-DNN: not every round was evaluated, so the numbers of rounds are upper bounds." in table.lines
 
 
 def test_rate_controls_are_rows_below_their_temperature(federated):

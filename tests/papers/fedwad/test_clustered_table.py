@@ -107,7 +107,7 @@ def test_mean_uplift_needs_every_row(whole):
         (one.folder / "result.json").unlink()
     table = build(whole)
     assert cell(table, UPLIFT, "strong_affinity_S10").mean is None
-    assert "MNIST: no mean uplift, since some of its rows are missing." in table.lines
+    assert "MNIST: no mean uplift, since some rows of this data set are missing." in table.lines
     assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are finished (seed 0, 1 not run yet)."
 
 

@@ -113,7 +113,7 @@ def test_toy_preset_matches_paper_gaps(tmp_path, capsys):
     few = [f"paths.output_dir={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
     assert main(["experiment=fedwad/toy", *few]) == 0
     shown = capsys.readouterr()
-    assert "3 done, 0 failed (1 more jobs of the grid are the same runs)" in shown.err
+    assert "3 done, 0 failed (1 more jobs of the grid are identical to these)" in shown.err
     assert (tmp_path / "figures" / "fedwad/toy.png").read_bytes()[:4] == b"\x89PNG"
     results = [require_result(path.parent) for path in tmp_path.glob("gaussians/*/*/result.json")]
     assert sorted(result.support[0] for result in results) == [2, 10, 200]  # exact mode once

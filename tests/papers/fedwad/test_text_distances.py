@@ -214,9 +214,9 @@ def test_feature_notes_name_the_fitted_texts(tmp_path):
     run = context(tmp_path)
     pool, spec = read(run), run.method.otdd.features
     assert pool.notes[-1] in inspect_matrix(run).notes
-    assert pool.notes[-1].endswith("fitted on the 60 train texts of Grocery, no client's")
+    assert pool.notes[-1].endswith("fitted on the 60 training texts of Grocery, which belong to no client")
     (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)
-    assert "the 240 train texts of all clients, which leave the clients for this" in clients
+    assert "the 240 training texts of all clients, which leave the clients for this" in clients
     (server,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="global", kind="cls"), pool)
     assert server.startswith("features: [CLS] of the clients' initial model")
-    assert "of Food, the server's" in server
+    assert "of Food, which belong to the server" in server

@@ -64,7 +64,7 @@ def test_claim_on_the_gap(grid):
 def test_bound_figure_rejects_run_without_bound(tmp_path):
     run(tmp_path, BOUNDED)
     (job,) = compose([*BOUNDED, f"paths.output_dir={tmp_path}"])
-    with pytest.raises(Exception, match=r"has no bound. Rerun with method.bound=true"):
+    with pytest.raises(Exception, match=r"has no bound. Rerun it with method.bound=true"):
         FIGURES["bound"](references([job]), tmp_path / "bound.png")
 
 

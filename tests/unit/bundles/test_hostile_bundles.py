@@ -231,7 +231,7 @@ def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
-OTHER = "config.yaml: these are the settings of run "
+OTHER = "config.yaml: has the settings of run "
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
@@ -253,6 +253,6 @@ def test_settings_problem_reports_another_run_id_under_other_code(made):
     config, result = recorded_config(made[0]), require_result(made[0])
     assert settings_problem(BundledRun("", config, result, made[0])) == ""
     result.code, config["plugins"] = "other", ["more"]
-    assert "these are the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
-    with pytest.raises(UserError, match="seed 0, but the result is of run [0-9a-f]+, seed 1"):
+    assert "has the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
+    with pytest.raises(UserError, match="seed 0, but the result is from run [0-9a-f]+, seed 1"):
         settings_problem(BundledRun("", config, replace(result, seed=1), made[0]))

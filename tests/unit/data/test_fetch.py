@@ -71,7 +71,7 @@ def test_fetch_file_resumes_after_a_cut(tmp_path, server):
 ANY = DataFile("set/a.bin", sha256=FILE.sha256)
 #: What was downloaded, the file, what the server says of its range, the error, and whether the part stays.
 PARTS = {
-    "another range": (CONTENT[:HALF], FILE, "bytes 7-9/10", "another part of the file", True),
+    "another range": (CONTENT[:HALF], FILE, "bytes 7-9/10", "a part of the file that was not requested", True),
     "other content": (b"x" * HALF, FILE, None, "Repeat the command to try again", False),
     "too long": (CONTENT + b"too long", FILE, None, "Repeat the command to try again", False),
     "as long": (b"x" * len(CONTENT), FILE, None, "Repeat the command to try again", False),
@@ -123,7 +123,7 @@ def test_fetch_file_leaves_different_files_untouched(tmp_path, server, size):
     """A user's own data under the name, shorter, as long, or longer: neither lost nor mixed."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"x" * size)
-    with pytest.raises(FetchError, match="differs from the published file .*. Move it away"):
+    with pytest.raises(FetchError, match="differs from the published file .*. To download the published file, move"):
         get(tmp_path, server)
     assert (tmp_path / "set/a.bin").read_bytes() == b"x" * size and names(tmp_path) == ["a.bin"]
     assert server.asked == []

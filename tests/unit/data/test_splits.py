@@ -80,7 +80,7 @@ def test_complete_splits_keeps_rare_labels_in_train():
     made = splits.complete_splits("A", {"pool": numbered([0] * 60 + [1] * 30 + [2])}, "local", PAPER, notes)
     assert 2 in made["train"].labels and notes == []
     splits.complete_splits("A", {"pool": numbered([0] * 6 + [1] * 2 + [2] * 2)}, "local", PAPER, notes)
-    assert notes and all("too few rows of some labels" in note for note in notes)
+    assert notes and all("some labels have too few rows" in note for note in notes)
     no_test = SplitFile(valid=0.1, test=0.0, seed=1)
     assert len(splits.complete_splits("T", {"pool": numbered([0] * 50)}, "transfer", no_test, [])["train"]) == 45
     for labels, split in (([0], PAPER), ([0] * 50, no_test)):

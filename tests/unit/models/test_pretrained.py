@@ -97,7 +97,7 @@ def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
     encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
     assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
     assert describe_weights(encoder) == (
-        f"model.weights: {tmp_path}/tiny: 37 tensors loaded; the head starts at random; unused tensors: "
+        f"model.weights: {tmp_path}/tiny: 37 tensors loaded; the head is initialized at random; unused tensors: "
         "classifier.bias, classifier.weight, pooler.dense.bias and 1 more"
     )
     save_file({name: tensor.half() for name, tensor in old.items()}, file)

@@ -32,7 +32,7 @@ def test_damaged_result_is_not_read(factory):
     texts = [b"", b"{", b"[]", b"null", b'{"status": NaN}', b"[" * 100_000, b'{"a":1,"a":2}', b"\x00"]
     for text in [*texts, *(whole[:length] for length in range(0, len(whole), 97))]:
         path.write_bytes(text)
-        assert load_runs([job])[0].status in ("corrupt", "other version"), text[:20]
+        assert load_runs([job])[0].status in ("corrupt", "different version"), text[:20]
 
 
 def test_array_readers_return_arrays_by_name(factory):

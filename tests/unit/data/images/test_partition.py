@@ -247,7 +247,7 @@ def test_manual_goes_through_a_class_in_order_and_repeats_it():
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
     assert several > 0
-    assert partition.notes == [f"partition: {several} of 40 training examples are at several clients, {none} at none"]
+    assert partition.notes == [f"partition: of 40 training examples, {several} are at several clients, {none} at none"]
 
 
 def test_manual_counts_classes_with_images_only():
@@ -271,7 +271,7 @@ def test_natural_by_hand():
     assert [rows.tolist() for rows in by_file.test] == [[1, 2], [0]]
     large = make_partition(natural(least=2), made, 0)
     assert large.names == ["w2", "w4"]
-    assert "partition.least=2: 1 of 3 writers have fewer training examples and are left out" in large.notes
+    assert "partition.least=2: left out 1 of 3 writers, which have fewer training examples" in large.notes
     drawn = {tuple(make_partition(natural(num_clients=2), made, seed).names) for seed in range(20)}
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
@@ -280,7 +280,7 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
-    assert partition.notes == ["partition: the test examples have no writers, so classes are divided as in training"]
+    assert partition.notes == ["partition: the test examples have no writers, so they follow the training classes"]
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
@@ -289,7 +289,7 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
-    assert partition.notes == ["partition: no training examples of c1, so clients get test examples by their size"]
+    assert partition.notes == ["partition: no training examples of c1, so test examples follow client sizes"]
 
 
 def test_dirichlet_test_shares_of_many_classes_add_up():

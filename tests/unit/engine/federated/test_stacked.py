@@ -189,8 +189,8 @@ def test_stacked_engine_halves_stack_when_memory_runs_out(small, stack, steps):
     for _ in range(2):  # the second round begins with what the first one found
         assert_alike(halved.train(requests), expected, 1e-13)
     assert said == [
-        f"hardware.stack: out of GPU memory with {a} clients together; continuing with {b} (float32 may round "
-        "differently in the last place)"
+        f"hardware.stack: out of GPU memory with {a} clients at once, continuing with {b} (float32 "
+        "results may differ in the last digit)"
         for a, b in steps
     ]
 

@@ -82,7 +82,7 @@ def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     matrix, planted = blocks([5] * groups, seed=2)
     actual = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
     assert clustering.adjusted_rand(actual.labels, planted.tolist()) == 1.0
-    assert any(f"is after {groups}" in note for note in actual.notes)
+    assert any(f"clusters={groups}: chosen by the widest gap" in note for note in actual.notes)
 
 
 def test_affinity_divides_by_scale_or_largest_distance():

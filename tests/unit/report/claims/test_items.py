@@ -141,9 +141,9 @@ def is_whole(test):
 
 
 @pytest.mark.parametrize(("function", "problem"), [
-    (lambda test: 0.6, "own of the stored predictions is 0.6, but 0.5 is recorded"),
-    (lambda test: 0.5 if is_whole(test) else None, "own is undefined on some resample"),
-    (lambda test: 0.5 if is_whole(test) else np.nan, "own is undefined on some resample"),
+    (lambda test: 0.6, "own of the stored predictions is 0.6, but 0.5 was recorded"),
+    (lambda test: 0.5 if is_whole(test) else None, "own is undefined on a resample"),
+    (lambda test: 0.5 if is_whole(test) else np.nan, "own is undefined on a resample"),
     (lambda test: 0.5 if is_whole(test) else 1 / 0, "own fails on resampled test examples (ZeroDivisionError"),
 ])  # fmt: skip
 def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, function, problem):
@@ -173,7 +173,7 @@ def test_claim_on_unresamplable_metric_uses_seeds_alone(factory, monkeypatch):
     monkeypatch.setitem(METRICS.data, "own", own)
     found = judged(grid(factory), claim(measure="own"))[0]
     assert (found.verdict, found.basis) == ("holds", "seeds, not the test items that they share")
-    assert "the test items are not resampled: own is undefined on some resample" in found.note
+    assert "the test items are not resampled: own is undefined on a resample" in found.note
 
 
 @pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.float64(0.25)])
@@ -245,7 +245,7 @@ def test_effect_averages_pairs_of_settings_with_most_seeds(tmp_path, absent, eff
         (jobs[at].folder / "result.json").unlink()
     found = judged(jobs, lift())[0]
     assert found.effect == pytest.approx(np.mean(effects)) and found.seeds == len(effects)
-    assert bool(left_out) == (f"{left_out} of 6 effects left out: some settings have fewer seeds" in found.note)
+    assert bool(left_out) == (f"{left_out} of 6 effects left out: their seeds are missing" in found.note)
 
 
 def test_judge_pairs_repeated_run_with_each_side(tmp_path):
@@ -307,4 +307,4 @@ def test_judge_treats_value_list_as_one_side(factory):
 def test_accuracy_over_clients_needs_its_records(tmp_path):
     """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them the runs are left out."""
     found = judged(clustered_runs.two_seeds(tmp_path), lift())[0]
-    assert found.verdict == "no runs" and "have no rounds.jsonl" in found.note
+    assert found.verdict == "no runs" and "do not save rounds.jsonl" in found.note

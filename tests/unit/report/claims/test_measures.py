@@ -33,7 +33,7 @@ def test_rounds_are_compared_by_their_ratio(trio):
 
 @pytest.mark.parametrize(("measure", "cold", "plain", "more", "ratios", "verdict", "note"), [
     # T=.05 needs 41 rounds at least
-    ("rounds", NEVER, (10, 11, 12), {}, [11 / 41, 12 / 41, 13 / 41], SLOWER, "at most that in 3 of 3"),
+    ("rounds", NEVER, (10, 11, 12), {}, [11 / 41, 12 / 41, 13 / 41], SLOWER, "at most this value in 3 of 3"),
     ("rounds", (10, 11, None), (20, 23, None), {}, [21 / 11, 24 / 12], None, "target not reached on either side"),
     ("rounds", (0, 0), (5, 7), {}, [6, 8], None, ""),  # a target that is met in the first round takes one
     # fewer rounds of 10 MB are not fewer bytes than more rounds of 2 MB
@@ -46,7 +46,7 @@ def test_rounds_are_compared_by_their_ratio(trio):
     ("rounds", (2, 2, 2), (1, 1, 1), {"length": 5, "seconds": SECONDS}, [2 / 3, 2 / 3, 2 / 3], None, ""),
     ("time", (2, 2, 2), (1, 1, 1), {"length": 5, "seconds": SECONDS}, [60 / 30, 66 / 36, 72 / 33], FASTER, ""),
     ("time", (2, 2, 2), NEVER, {"length": 5, "seconds": SECONDS}, [150 / 30, 165 / 36, 180 / 33], FASTER,
-     "counted as if reached at the end of the run; the true effect is at least that in 3 of 3"),
+     "counted as if reached at the end of the run; the true effect is at least this value in 3 of 3"),
 ])  # fmt: skip
 def test_effect_is_the_geometric_mean_of_ratios(federated, measure, cold, plain, more, ratios, verdict, note):
     found = judged(courses(federated, cold, plain, **more), rounds_claim(measure=measure))[0]
@@ -60,7 +60,7 @@ def test_unreached_target_decides_only_within_its_bound(federated):
     jobs = courses(federated, [10, 11, 9], NEVER)
     twice, six = judged(jobs, rounds_claim(expect={"ratio": 2}), rounds_claim(expect={"ratio": 6}))
     assert twice.verdict == "holds" and six.verdict == "undecided"
-    assert "may lie beyond the bound" in six.note and six.more_seeds is None
+    assert "may exceed the bound" in six.note and six.more_seeds is None
 
 
 @pytest.mark.paper("chill")
@@ -129,7 +129,7 @@ def test_claims_measure_any_number_in_result(factory, federated):
     )
     assert found.verdict == "holds"
     assert found.effect == pytest.approx(np.prod([103 / 10, 104 / 11, 105 / 12]) ** (1 / 3))
-    assert none.verdict == "no runs" and "there is no ratio to 0" in none.note
+    assert none.verdict == "no runs" and "the ratio is undefined, since a value is 0" in none.note
     jobs = []
     for temperature, flops in ((0.05, 100), (1.0, 300)):
         costs = total_costs([COSTS | {"client_flops": flops}], None, "models")

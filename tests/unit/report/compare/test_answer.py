@@ -50,9 +50,9 @@ def test_filters_and_measures_choose_runs_and_columns(grid):
     ({"seed": 0, "training__rounds": 5}, {"by": ("method.name",)}, [  # what is averaged over
         "runs that differ in method.temperature (0.05, 1, 4), training.rounds (3, 5)", "a seed counts more than once"]),
     ({"seed": 0, "training__rounds": 9, "method__temperature": 2}, {"by": ("method.temperature",)}, [
-        "Rows also differ in training.rounds (3, 9)."]),  # what goes along with the groups
-    ({"told": {"data": "b"}, "training__rounds": 4}, {}, ["Runs of one task were run on different data"]),
-    ({"seed": 7, "method__temperature": 1}, {}, ["Rows have different seeds: 0,1,2 (2); 0,1,2,7 (1)."]),
+        "rows also differ in settings that are not shown: training.rounds (3, 9)."]),  # what goes along with the groups
+    ({"told": {"data": "b"}, "training__rounds": 4}, {}, ["Runs of the same task used different data"]),
+    ({"seed": 7, "method__temperature": 1}, {}, ["seeds (number of rows): 0,1,2 (2); 0,1,2,7 (1)."]),
 ])  # fmt: skip
 def test_lines_warn_about_hard_to_compare_rows(grid, run, asked, lines):
     made(grid, 0.9, **run)
@@ -60,7 +60,7 @@ def test_lines_warn_about_hard_to_compare_rows(grid, run, asked, lines):
 
 
 def test_lines_report_filter_value_without_runs(grid):
-    assert "seed=0,7: no run has 7; seed is 0, 1, 2." in ask(grid, "seed=0,7").lines
+    assert "seed=0,7: no run has the value 7. seed has the values 0, 1, 2." in ask(grid, "seed=0,7").lines
 
 
 def test_states_are_counted_and_have_no_number(grid):
@@ -80,7 +80,7 @@ def test_runs_without_a_number_are_counted(grid):
     table = ask(grid, measures=("rounds_to_target",))
     none, one, other = column(table, 2)
     assert (none, one.mean, one.half, one.n, one.text, other) == (None, 2.0, None, 1, "2 (1)", None)
-    assert "9 of 10 finished runs have none (target not reached, or none set)" in text(table)
+    assert "9 of 10 finished runs have no value (target not reached or not set)" in text(table)
 
 
 def test_rows_are_runs_by_run_id(grid):
@@ -179,7 +179,7 @@ def test_foreign_and_damaged_folders_are_named(grid):
     (grid / "artifacts" / "vectors" / "00").mkdir(parents=True)
     table = ask(grid)
     assert column(table, 1) == [3, 3, 3]
-    assert "folders that are not runs: a/b/c (no config.yaml)" in text(table) and "1 more" in text(table)
+    assert "folders without a valid run: a/b/c (no config.yaml)" in text(table) and "1 more" in text(table)
 
 
 @pytest.mark.thorough
@@ -262,7 +262,7 @@ def test_rows_in_the_order_of_bytes(spread):
     assert heads(table) == ["temperature", "n", "bytes", "accuracy"]
     assert column(table, 0) == ["2", "1", "3", "4"]
     assert [cell and cell.mean for cell in column(table, 2)] == [1e6, 4e6, 6e6, None]
-    assert "bytes: 2 of 8 finished runs have none" in text(table)
+    assert "bytes: 2 of 8 finished runs have no value" in text(table)
     frame = kr.compare(out=spread, measure="bytes,accuracy", sort="bytes")
     assert isinstance(frame, pd.DataFrame) and frame["costs.bytes.mean"].tolist()[:3] == [1e6, 4e6, 6e6]
 

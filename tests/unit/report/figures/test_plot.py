@@ -197,7 +197,7 @@ def test_runs_that_are_not_drawn_are_counted(tmp_path):
     made(tmp_path, 0.6, seed=1)
     failed(tmp_path, seed=2)
     drawing, (axes,) = draw_runs(read_runs(tmp_path), PlotRequest())
-    assert "Drawn: the 2 of 4 runs that are finished and have these values." in drawing.notes
+    assert "Only the 2 of 4 finished runs with these values are drawn." in drawing.notes
     assert axes.lines[0].get_xdata().tolist() == [1, 2]  # the rounds that both have
 
 
@@ -234,5 +234,5 @@ def test_out_is_the_file(out, tmp_path, name, capsys):
 def test_runs_that_predict_one_class_are_noted(tmp_path):
     made(tmp_path, 0.5, {"notes": [f"{ONE_CLASS} 1"]}, seed=0)
     runs = read_runs(tmp_path).runs
-    line = f"Predicts one class only: mnist fedavg_chill {runs['run_id'].item()}."
+    line = f"These runs predict only one class: mnist fedavg_chill {runs['run_id'].item()}."
     assert line in text(ask(tmp_path)) and one_class(runs["run"]) == [line]

@@ -155,7 +155,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     assert view.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
-    assert "Create the rest with: knot-runner experiment=mine/methods" in text
+    assert "Create the missing runs with: knot-runner experiment=mine/methods" in text
     assert page_of(jobs).counts == {"done": 1, "diverged": 1, "missing": 1, "damaged": 1}
 
 
@@ -163,7 +163,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
 def test_page_embeds_figures_or_their_problem(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
-    assert "have no vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
+    assert "do not save vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
     assert "Not drawn: " in Reader(build.render_page(view)).text
     image = Image.open(io.BytesIO(base64.b64decode(bias.image.partition(",")[2])))
     assert image.format == "PNG" and not bias.problem

@@ -65,7 +65,7 @@ def test_summary_table_shows_federated_target_and_costs(of_rounds, changes, part
 
 @pytest.mark.parametrize(("row", "reached", "lines"), [
     ({"server_flops": 2_000}, 1, ["12 B up, 30 B down; 5 kFLOP at clients, 2 kFLOP at server",
-                                  "42 B both ways until the target was reached"]),
+                                  "42 B up and down until the target was reached"]),
     ({"server_flops": 0}, None, ["12 B up, 30 B down; 5 kFLOP at clients"]),
     ({"client_flops": None}, None, ["12 B up, 30 B down; FLOPs at clients and server not counted"]),
 ])  # fmt: skip
