@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner import METHODS, ClientModel
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import own_models
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.fleets import Played, buffered
