@@ -4,10 +4,9 @@ import importlib.util
 
 import pytest
 
-from knot_runner import compose
+from knot_runner import METHODS, Method, compose
 from knot_runner.methods.around.privacy import UserPrivacy, privately
 from knot_runner.methods.around.server_distillation import with_distillation
-from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
 from tests.feddf_runs import setup_of
 

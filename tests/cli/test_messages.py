@@ -8,9 +8,8 @@ import shutil
 
 import pytest
 
+from knot_runner import FIGURES, TABLE_KINDS
 from knot_runner.cli.main import main
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.util.errors import LOGGER, messages_to
 from tests.golden.messages import FILE as MESSAGES
 from tests.tiny import TINY_IMAGES

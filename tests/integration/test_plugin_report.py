@@ -11,11 +11,9 @@ from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 import knot_runner as kr
+from knot_runner import CLAIM_MEASURES, FIGURES, WEIGHTINGS
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
-from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.report.claims.measures import CLAIM_MEASURES
-from knot_runner.report.figures.registry import FIGURES
 from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run

@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from knot_runner import compose
+from knot_runner import METHODS, UserError, compose
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.methods.contract import METHODS
 from knot_runner.testing import methods as checks
-from knot_runner.util.errors import UserError
 from tests.accounted import accounted
 from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 import knot_runner as kr
+from knot_runner import METRICS, TRACKERS, Metric
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.methods.terms import PktTermSettings, SimilarityTermSettings
-from knot_runner.engine.tracker import TRACKERS
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.metrics import METRICS, Metric
 from knot_runner.testing import check_metric, check_term, check_tracker, check_weighting
 from tests.changed_settings import terms_of
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb

@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from knot_runner import compose
+from knot_runner import FIGURES, compose
 from knot_runner.cli.show import references
 from knot_runner.papers.knot import bound_report as figure_bound
 from knot_runner.papers.knot.bound_report import slope_line, slope_of
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.contents import read_content
 from tests.papers.knot.test_bound_runs import BOUNDED, run

@@ -7,13 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner import compose
+from knot_runner import TERMS, Term, compose
 from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distill import learner
 from knot_runner.methods.distill.distill import in_phase, phases_of
 from knot_runner.methods.distill.students import PickStudent, Students
-from knot_runner.methods.distill.term import TERMS, Term
 from knot_runner.models.network import build_network
 from tests.changed_settings import stage
 from tests.distill_runs import TWO_STAGE

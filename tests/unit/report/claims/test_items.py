@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
-from knot_runner import metrics
-from knot_runner.metrics import METRICS, Metric
+from knot_runner import METRICS, Metric, metrics
 from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
