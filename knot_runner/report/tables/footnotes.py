@@ -90,7 +90,7 @@ def embedded(runs: Iterable[Run]) -> str:
     """Return the description of the data of the ``runs`` with task.source=embedded; "" without any."""
     for run in finished(runs):
         if run.result.source == "embedded":
-            return TASK_KINDS[kind_of(run.config["task"])].embedded
+            return TASK_KINDS[kind_of(run.setting("task") or {})].embedded
     return ""
 
 
