@@ -110,7 +110,7 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     assert run_verb("check", [*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
     *_, left, others = capsys.readouterr().out.splitlines()  # 2 x 30 s of FedAvg and 2 x 4 s of FedProx
     assert left == "4 jobs left: about 1 min 8 s, estimated from the median of 4 finished runs"
-    assert others == "no time estimate for 2 other jobs"
+    assert others == "no time estimate for the other 2 jobs"
 
 
 def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
