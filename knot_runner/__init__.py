@@ -23,7 +23,7 @@ _PLACES = {
     "Objective": "knot_runner.engine.objectives",
     **dict.fromkeys(("TRACKERS", "TrackedRun"), "knot_runner.engine.tracker"),
     **dict.fromkeys(("METRICS", "Metric"), "knot_runner.metrics"),
-    "TestSet": "knot_runner.class_sums",
+    "TestSet": "knot_runner.metrics",
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
     **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
@@ -42,7 +42,6 @@ _PLACES = {
 }
 
 if TYPE_CHECKING:
-    from knot_runner.class_sums import TestSet
     from knot_runner.config.settings.families import Family, register
     from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
     from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.messages import Exchange
     from knot_runner.methods.weighting import WEIGHTINGS
-    from knot_runner.metrics import METRICS, Metric
+    from knot_runner.metrics import METRICS, Metric, TestSet
     from knot_runner.pipelines.clients import make_setup, open_engine
     from knot_runner.pipelines.context import RunInputs
     from knot_runner.pipelines.rounds import run_rounds

@@ -78,7 +78,7 @@ class Table(UserDict[str, Entry]):
 
     def __getitem__(self, key: str) -> Entry:
         entry = super().__getitem__(key)
-        return load(entry) if isinstance(entry, str) else entry
+        return load(entry) if isinstance(entry, str) and entry.startswith("knot_runner.") else entry
 
     def __contains__(self, key: object) -> bool:
         if key not in self.data:

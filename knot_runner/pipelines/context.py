@@ -17,7 +17,6 @@ import torch
 
 import knot_runner
 from knot_runner import metrics, provenance
-from knot_runner.class_sums import Coordinates
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.config.settings.run import Settings
 from knot_runner.data.counts import Counts
@@ -25,6 +24,7 @@ from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.commit import Commits
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.metrics import Coordinates
 from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 

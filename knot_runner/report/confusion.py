@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from rich.console import Group
 
-from knot_runner.class_sums import TestSet
+from knot_runner.metrics import TestSet
 from knot_runner.records import has_record
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import first_few

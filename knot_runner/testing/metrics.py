@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from knot_runner.class_sums import ClassSums, TestSet
-from knot_runner.metrics import METRICS, Metric, class_sums, of_logits
+from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet, class_sums, of_logits
 
 #: Largest difference between two ways to compute one value, absolute and relative.
 TOLERANCE = 1e-9

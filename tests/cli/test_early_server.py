@@ -48,7 +48,7 @@ def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, 
     for expected in (begins, False):  # the second time the run is finished
         assert main([*small, f"paths.output_dir={tmp_path}"]) == 0
         assert bool(begun) == expected
-        assert all("knot_runner.engine.federated.lean.worker" in preloaded for preloaded in begun)
+        assert all("knot_runner.engine.federated.loop" in preloaded for preloaded in begun)
         begun.clear()
 
 

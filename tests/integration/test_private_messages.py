@@ -38,7 +38,7 @@ def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
         "messages": messages
     } | of_logits
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
-    assert f"it is of {released}, simulated" in capsys.readouterr().err
+    assert f"Epsilon covers {released}, not" in capsys.readouterr().err
 
 
 def test_noise_of_models_and_of_logits_differs():

@@ -56,13 +56,13 @@ def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     assert main(["check", "experiment=own", *own, "--quick"]) == 2
     assert f"jobs of mnist hold out different shares: {key} is null and 0.2; {key}=0.2 makes them" in shown(capsys)
     assert main(["experiment=own", *own]) == 0
-    assert f"Methods train on different numbers of examples of mnist: fedavg 60; {other} 48." in shown(capsys)
+    assert f"Methods train on different numbers of examples of task mnist: fedavg 60; {other} 48." in shown(capsys)
     assert main(["claims", "own", *own]) == 0
     told = shown(capsys)
     assert "refused" in told and "claim 1: the runs hold out different shares of the training examples" in told
     assert main(["compare", f"paths.output_dir={tmp_path / 'out'}"]) == 0
     told = shown(capsys)
-    assert key in told and f"different numbers of examples of mnist: fedavg 60; {other} 48." in told
+    assert key in told and f"different numbers of examples of task mnist: fedavg 60; {other} 48." in told
     assert main(["reproduce", "own", *own]) == 0 and "0 0 0 + 1 refused" in shown(capsys)
 
 

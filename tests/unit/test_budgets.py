@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_740,
-    "statement lines": 27_450,
-    "conditional expressions per 1,000 statement lines": 37.1,
-    "comprehensions per 1,000 statement lines": 68.8,
-    "comprehensions that hold another per 1,000 statement lines": 2.31,
-    "string subscripts": 850,
+    "nodes": 370_180,
+    "statement lines": 27_520,
+    "conditional expressions per 1,000 statement lines": 36.2,
+    "comprehensions per 1,000 statement lines": 66.0,
+    "comprehensions that hold another per 1,000 statement lines": 1.2,
+    "string subscripts": 788,
     '.get("...")': 154,
-    "Any": 445,
+    "Any": 430,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_840}, "tests": {"lines": 38_725}}
+OTHERS = {"scripts": {"nodes": 30_830}, "tests": {"lines": 37_460}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "knot_runner"
 FLOORS = [
     {"util"},
     {"config"},
-    {"class_sums", "metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
+    {"metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
     {"engine"},
     {"methods", "report", "engines"},
     {"pipelines"},

@@ -250,7 +250,8 @@ def _check_formats(config: Config, group: Config, known: tuple[str, ...], where:
         if not isinstance(value, dict):
             continue
         if key == "local" and value.get("format", known[0]) not in known and not config.get("plugins"):
-            raise UserError(f"{shorten(value['format'])} is not one of {', '.join(known)}", f"{where}.local.format")
+            asked = shorten(value["format"])
+            raise UserError(f"unknown value {asked} (choose from {', '.join(known)})", f"{where}.local.format")
         _check_formats(config, value, known, f"{where}.{key}")
 
 

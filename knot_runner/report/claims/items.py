@@ -21,9 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from knot_runner.class_sums import ClassSums, TestSet
 from knot_runner.config.strict import by_key
-from knot_runner.metrics import METRICS, Metric
+from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
 from knot_runner.records import has_record
 from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (

@@ -72,7 +72,7 @@ BROKEN: list[tuple[Callable[..., Partition], dict[str, Any], str]] = [
     (changed(lambda made: made.train.__setitem__(0, made.train[0][::-1])), {}, "not ascending"),
     (changed(lambda made: made.names.__setitem__(0, made.names[-1])), {}, "differ in length"),
     (lambda settings, task, _: halves(settings, task, np.random.default_rng()), {}, "the same seed"),
-    (lambda settings, task, _: halves(settings, task, np.random.default_rng(0)), {}, "another seed"),
+    (lambda settings, task, _: halves(settings, task, np.random.default_rng(0)), {}, "a different seed"),
     (lambda settings, task, rng: halves(Halves(), task, rng), {"labels": False}, "partition.num_clients=1"),
 ]
 

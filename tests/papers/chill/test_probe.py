@@ -270,9 +270,10 @@ def test_central_recipe_holds_the_values_of_the_settings(monkeypatch):
     changes = {"batch_size": 7, "drop_last": True, "lr": 0.3, "momentum": 0.9, "weight_decay": 0.01}
     training = replace(TRAINING, **changes, decay_biases=False)
     for chosen, augment in ((training, "crop_flip"), (replace(TRAINING, optimizer="adamw"), "none")):
-        settings_of_run = SimpleNamespace(seed=5, training=chosen, task=SimpleNamespace(augment=augment))
-        work = data_of(40), data_of(40), Network(CNN, SHAPE, CLASSES), torch.device("cpu"), lambda *event: None
-        probe.start_probe(replace(HP, warm_epochs=3), settings_of_run, *work)
+        settings = SimpleNamespace(seed=5, training=chosen, task=SimpleNamespace(augment=augment))
+        method, silent = replace(HP, warm_epochs=3), lambda *event: None
+        context = SimpleNamespace(settings=settings, method=method, progress=silent)
+        probe.start_probe(context, Network(CNN, SHAPE, CLASSES), data_of(40), torch.device("cpu"))
         request = asked.pop()
         assert_alike(request.recipe, chosen, 7)
         assert (request.recipe.phases, request.recipe.augment, request.seed) == ((Phase(3),), augment, 5)

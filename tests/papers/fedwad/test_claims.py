@@ -1,10 +1,14 @@
 """The printed effects of claims follow from the tables of the paper."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from knot_runner.composing.commands import compose_all
+from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report import paper_tables
+from knot_runner.report.claims.measures import CLAIM_MEASURES
 from tests.unit.report.claims.test_presets import CLAIMED
 
 
@@ -41,3 +45,15 @@ def test_fedwad_table_1_reuses_runs_of_other_tables():
     assert len(ids["fedwad/table2"]) == 1 + 3 * 2  # vanilla has no support size
     for one in made["fedwad/table1"]:
         assert (one.method.clustering.otdd.encoder is None) == (one.settings.task.name == "mnist")
+
+
+@pytest.mark.parametrize(
+    ("value", "exact", "gap"), [(3.0, 4.0, 0.25), (5.0, 4.0, 0.25), (3.0, 0.0, "the exact distance is 0")]
+)
+def test_gap_is_the_relative_error_of_a_distance(value, exact, gap):
+    curve = {"support": [1.0], "values": [value], "sums": [value]}
+    result = DistanceResult(
+        status="done", task="gaussians", method="fedwad", seed=0, kind="distance", mode="approximate", iterations=1,
+        samples=[1, 1], ratio=0.5, dimension=2, value=value, exact=exact, closed_form=exact, **curve,
+    )  # fmt: skip
+    assert CLAIM_MEASURES["gap"].read(SimpleNamespace(result=result)) == gap

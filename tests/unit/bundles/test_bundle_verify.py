@@ -89,7 +89,7 @@ def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     assert "8 files of" in said and "Pack fewer runs per bundle" in said and not (tmp_path / "x.tar.gz").exists()
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
-    assert "limit 100 bytes" in said
+    assert "more than the limit of a bundle, 100 bytes" in said
 
 
 def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, capsys):

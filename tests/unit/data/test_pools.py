@@ -83,7 +83,9 @@ def test_pool_of_speakers_omits_texts_without_speaker():
     assert [rows.tolist() for rows in dealt.test] == [[0], []]
     assert dealt.notes == ["partition: 1 training and 2 test examples have no speaker and are left out"]
     large = make_partition(by("speaker", least=2), pool, 0)
-    assert large.names == ["a Ann"] and "1 of 2 speakers have fewer training examples" in large.notes[-1]
+    assert (
+        large.names == ["a Ann"] and "left out 1 of 2 speakers, which have fewer training examples" in large.notes[-1]
+    )
 
 
 def test_pool_of_dialogues_tells_data_sets_apart():

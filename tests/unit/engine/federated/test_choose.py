@@ -23,11 +23,12 @@ OWN = NETWORKS["own"]
 def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, monkeypatch):
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
-    monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
+    for name in ("stacked", "loop"):
+        monkeypatch.setitem(choose.ENGINES.data, name, lambda inputs, name=name: made.append((name, inputs.networks)))
     first, *others = networks
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="auto", precision="float32", stack=0)
     choose.make_engine(hardware, first, images(GRAY), images(GRAY, 40, 1), others=others)
-    assert made == [(f"knot_runner.engine.federated.choose:make_{wanted}", networks)]
+    assert made == [(wanted, networks)]
 
 
 @pytest.mark.parametrize("engine", ["lean", "native", "ray", "loop"])

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from knot_runner import METHODS, ClientModel
+from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.federated import own_models
 from tests.feddf_runs import distill
 from tests.golden.messages import refuses

@@ -141,9 +141,6 @@ def test_claims_measure_any_number_in_result(factory, federated):
 @pytest.mark.parametrize(("measure", "result", "value"), of_papers([
     ("ari", {"clusters": SimpleNamespace(ari=0.5)}, 0.5), ("ari", {"clusters": SimpleNamespace(ari=0.0)}, 0.0),
     ("ari", {"clusters": SimpleNamespace(ari=None)}, "no planted groups"), ("ari", {}, None),
-    ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
-    ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
-    ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
     ("gap", {"kind": "matrix"}, None),
 ]))  # fmt: skip
 def test_claim_measures_read_clusters_and_distances(measure, result, value):

@@ -205,7 +205,11 @@ def test_verdict_uses_seeds_up_to_last_look(factory):
     five = judged([job for job in jobs if job.seed < 5], claim())[0]
     three = judged([job for job in jobs if job.seed < 3], claim())[0]
     assert (whole.look, whole.seeds, whole.share) == (6, 6, pytest.approx(2 / 9))
-    assert (five.look, five.seeds, five.planned) == (3, 3, 3) and "the other 2 count once" in five.note
+    assert (five.look, five.seeds, five.planned) == (
+        3,
+        3,
+        3,
+    ) and "the other 2 count after all of 0 to 5 are finished" in five.note
     assert (five.effect, five.p, five.verdict) == (three.effect, three.p, three.verdict)
     assert three.adjusted == pytest.approx(three.p / (2 / 3)) and whole.adjusted == pytest.approx(whole.p / (2 / 9))
 
