@@ -104,7 +104,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         values = {ARM: ",".join(arms), **values}
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
-            hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
+            hint = "Only sweep.arms accepts a mapping" if isinstance(value, dict) else ""
             raise UserError(f"expected values separated by commas, such as {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
 

@@ -115,7 +115,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
         label = row[source.label]
         if not isinstance(label, int) or isinstance(label, bool):
             raise UserError(
-                f"label {label!r:.40} is not a whole number. Set task.hub.label to the column of the labels", here
+                f"label {label!r:.40} is not a whole number. Set task.hub.label to the name of the label column", here
             )
         pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), settings.shape), label
         if source.user is not None:
@@ -133,5 +133,5 @@ def _file_bytes(where: str, image: Any) -> bytes:
     if isinstance(image, dict) and image.get("path"):
         return Path(image["path"]).read_bytes()
     raise UserError(
-        f"expected an image, got {type(image).__name__}. Set task.hub.image to the column of the images", where
+        f"expected an image, got {type(image).__name__}. Set task.hub.image to the name of the image column", where
     )

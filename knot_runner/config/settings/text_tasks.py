@@ -96,7 +96,7 @@ class TextColumns:
         for name, column in self.clients.items():
             require(column != [], f"clients.{name}", "expected a column name. Set one, or remove this key")
         for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
-            require(False, f"clients.{name}", "this value of partition.by is built in. Use another name")
+            require(False, f"clients.{name}", f"'{name}' is a built-in value of partition.by. Use another name")
 
 
 @dataclass

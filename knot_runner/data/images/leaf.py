@@ -44,7 +44,7 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for path in _files(folder, settings.local.test):
         for writer, rows in _writers(path, settings):
             if writer not in home:
-                raise UserError(f"writer {writer!r} is in no training file. Use files of the same data set", path)
+                raise UserError(f"no training file has writer {writer!r}. Use files of the same data set", path)
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows

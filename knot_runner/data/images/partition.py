@@ -59,7 +59,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
-        raise UserError(f"{clients} is more than the {images} training examples. Use fewer", "partition.num_clients")
+        raise UserError(f"{clients} clients for only {images} training examples. Use fewer", "partition.num_clients")
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
