@@ -147,7 +147,7 @@ def _verdict(
     effect, *ends = shown
     low, high = ends or (None, None)
     if ends and not compared:
-        low, high = clipped_interval(*ends, measure.top)
+        low, high = clipped_interval(ends[0], ends[1], measure.top)
     return replace(
         verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
         look=evidence.look.seeds if evidence.look else 0, share=evidence.look.share if evidence.look else None,

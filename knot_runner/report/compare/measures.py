@@ -69,7 +69,8 @@ def _preferred(keys: Container[str]) -> list[str]:
 def direction(key: str) -> Direction | None:
     """Return whether higher or lower is better; None if unknown."""
     key = key.partition(" (")[0]  # of a column that is set apart
-    known = {name: entry.better for name, entry in (*NUMBERS.items(), *METRICS.items())}
+    known = {name: entry.better for name, entry in NUMBERS.items()}
+    known |= {name: entry.better for name, entry in METRICS.items()}
     ways = {known.get(part) for part in key.split(".")}
     return next((way for way in ("lower", "higher") if way in ways), None)
 

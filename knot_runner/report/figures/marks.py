@@ -68,10 +68,9 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a bar for the mean of each series at each position, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
-    style = {"ecolor": GRAY, "capsize": 3, "alpha": 0.85}
     for look, name, rows in _series(summary, looks):
         errors = (rows.value - rows.low, rows.high - rows.value)
-        axes.bar(rows.x, rows.value, width, yerr=errors, color=look.color, label=name, **style)
+        axes.bar(rows.x, rows.value, width, yerr=errors, color=look.color, label=name, ecolor=GRAY, capsize=3, alpha=0.85)
     _name_places(axes, summary)
 
 

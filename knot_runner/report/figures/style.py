@@ -280,7 +280,7 @@ def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **opt
     from matplotlib.lines import Line2D
 
     if not isinstance(shown, Mapping):
-        by_text = {}
+        by_text: dict[str, Artist] = {}
         for axes in shown:
             drawn, texts = axes.get_legend_handles_labels()
             by_text.update(zip(texts, drawn, strict=True))
