@@ -116,7 +116,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """Return a line such as ``33 jobs, 12 done, 21 to do``, with the number of started ones among the last."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do (1 running)``; parentheses list jobs that have started."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":

@@ -1,8 +1,8 @@
 """Families of methods: the registration of each kind of run.
 
 A family gives its modules as strings (``package.module:function``), so that composition imports neither torch nor
-reports. :func:`load` imports one when it is needed. The dataclasses of settings are separate from the algorithms for
-the same reason. A plug-in registers a custom family with :func:`register`.
+reports. :func:`load` imports a module when it is needed. The dataclasses of settings are separate from the algorithms
+for the same reason. A plug-in registers a custom family with :func:`register`.
 """
 
 from __future__ import annotations

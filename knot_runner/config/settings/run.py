@@ -205,7 +205,7 @@ def _fill_in(settings: Settings) -> None:
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Choose the solver of each :class:`TransportProblem` in ``value`` where it is null."""
+    """Choose the solver of each :class:`TransportProblem` in ``value`` whose solver is null."""
     if hasattr(value, "choose_solver"):
         value.choose_solver(on_tree)
     if dataclasses.is_dataclass(value):
@@ -245,7 +245,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
 
 
 def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Check that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
+    """Check that formats of local files are ``known``. Formats of plug-ins are checked when files are loaded."""
     for key, value in group.items():
         if not isinstance(value, dict):
             continue

@@ -1,8 +1,9 @@
 """Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
-A class holds the settings of its algorithm only, so that a setting of another algorithm cannot be set. Its class
-attributes hold facts that bundles and partitions need. A plug-in's class derives from :class:`AveragingSettings` or
-:class:`FederatedSettings`, and is registered with its functions (:class:`~knot_runner.methods.contract.Method`).
+A class holds only the settings of its algorithm, so that a setting of another algorithm cannot be set. Class attributes
+describe properties of the algorithm that bundles and partitions need. A plug-in's class derives from
+:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
+(:class:`~knot_runner.methods.contract.Method`).
 """
 
 from __future__ import annotations

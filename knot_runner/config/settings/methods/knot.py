@@ -32,7 +32,7 @@ class TransportProblem:
         require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
 
     def choose_solver(self, on_tree: bool) -> None:
-        """Set ``solver`` where it is null; ``on_tree``: whether classes are leaves of a tree."""
+        """Set ``solver`` if it is null. ``on_tree``: whether classes are leaves of a tree."""
         # newton is made for few classes: 62 take seconds a step
         self.solver = self.solver or ("tree" if on_tree else "newton")
 
