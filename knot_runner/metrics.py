@@ -341,8 +341,8 @@ def measure_all(
 ) -> dict[str, dict[str, float]]:
     """Return metric -> data set or ``ALL`` -> value.
 
-    ALL is the pooled value for F1 and accuracy and the unweighted mean over data sets for SD, as deduced from
-    KNOT's Tables 2 to 4 (the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).
+    ALL is the pooled value for F1 and accuracy, and the unweighted mean over data sets for SD. These rules were deduced
+    from KNOT's Tables 2 to 4: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8.
     """
     each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))

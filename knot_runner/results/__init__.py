@@ -50,8 +50,8 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 class TrainTest:
     """Total numbers of images.
 
-    Clients train on ``train``, of which ``valid`` are held out. ``transfer`` counts images of another data set that a
-    server distills on.
+    ``train`` counts the images that clients train on, and ``valid`` those that clients hold out. ``transfer`` counts
+    images of another data set that a server distills on.
     """
 
     train: Count
@@ -62,7 +62,7 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples of one data set; ``role``: the role of the party that owns the data set."""
+    """Numbers of examples of one data set; ``role``: the role of the data set's party."""
 
     role: str = ""
     train: Amount | None = None

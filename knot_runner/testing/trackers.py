@@ -27,8 +27,8 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
       keys, texts, ``None`` and numbers that are not finite.
     * The tracker continues a run that resumes, and is closed as failed if the run ends with an error.
     * The tracker does not change the other files of the run's folder.
-    * If a call of the tracker fails, the run continues, one line reports the failure, and the tracker is not called
-    again.
+    * If a call of the tracker fails, the run continues. One line reports the failure, and the tracker is not called
+      again.
 
     Args:
         name: Name in ``TRACKERS``. A tracker that needs a service mirrors to this service, unless you replace its

@@ -24,10 +24,10 @@ UNLABELED = -1
 class ImageFiles:
     """Images on disk, relative to ``paths.data_dir``.
 
-    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives),
-    ``idx`` (images and labels), ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip).
-    ``gld23k``: CSV of user_id, image_id, class; images in ``../images``. ``files``: unlabeled images for
-    ``transfer``. Or the reader of a plug-in.
+    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives), ``idx`` (images and labels),
+    ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip). ``gld23k``: CSV of user_id, image_id,
+    class; images in ``../images``. ``files``: unlabeled images for ``transfer``. A plug-in can add a reader for another
+    format.
     """
 
     #: file format

@@ -19,7 +19,7 @@ class EntropySettings:
 
 
 class TransportProblem:
-    """What settings of a transport loss and of a transport term have in common."""
+    """Settings that transport losses and transport terms share."""
 
     solver: Any
     epsilon: float
@@ -98,7 +98,7 @@ class KnotSettings:
 
 @dataclass
 class TeachersSettings:
-    """Local models and the pretrained global model only (KNOT, Table 1)."""
+    """Trains only the local models and the pretrained global model, without distillation (KNOT, Table 1)."""
 
     name: str
     algorithm: Literal["teachers"]
@@ -110,7 +110,7 @@ class TeachersSettings:
 class MutualSettings:
     """Mutual learning between KNOT's parties (Zhang et al. 2018, Anil et al. 2018).
 
-    Each trains on labels and on the others' outputs for the transfer set.
+    Each party trains on labels and on the other parties' outputs for the transfer set.
     """
 
     name: str
