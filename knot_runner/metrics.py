@@ -205,7 +205,7 @@ def _accepted(where: str, metric: Metric) -> Metric:
 
 
 def _values_problem(values: object, given: TestSet | ClassSums) -> str:
-    """Return an error text for invalid ``values``. They need one value per example or, from sums, one per test set."""
+    """Return an error text unless ``values`` has one number per example or, for sums, one number per test set."""
     if values is None and isinstance(given, TestSet):
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]

@@ -38,10 +38,10 @@ class FinishedRun:
 
     @property
     def rounds(self) -> list[LogRow]:
-        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
+        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if the run has no log.
 
         Raises:
-            UserError: The file differs from the one written with the result.
+            UserError: The file differs from the file that was written with the result.
         """
         from knot_runner.records import has_record, read_record
 
@@ -98,14 +98,14 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Compose and check every job of the overrides; nothing runs and torch is not imported."""
+    """Compose and check every job of the overrides. This runs no job and does not import torch."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
-    """Run one job in this process. A finished run is not repeated, an unfinished one resumes from its last commit.
+    """Run one job in this process. A finished run is not repeated. An unfinished run resumes from its last commit.
 
     Args:
         overrides: Overrides of a single run, or a job of :func:`compose`.

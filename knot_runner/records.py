@@ -203,7 +203,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``. It lies outside of the run's folder, which may be moved."""
+    """Return the path of a run's lock below ``out``. The lock lies outside the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 

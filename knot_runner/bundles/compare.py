@@ -76,9 +76,9 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare the first rounds of a rerun with the recorded ones.
+    """Compare the first rounds of a rerun with the recorded rounds.
 
-    The verdict uses the accuracy of the last round that both have evaluated.
+    The verdict uses the accuracy of the last round that both runs have evaluated.
 
     Args:
         was: The recorded result.

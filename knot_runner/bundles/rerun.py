@@ -142,8 +142,8 @@ def made_again(
 def _hardware_here(hardware: Config) -> Config:
     """Return the hardware of a rerun on this machine.
 
-    A run recorded on a GPU is rerun on a GPU if this machine has one, otherwise on the CPU. Engines other than the
-    local ones become ``auto``. Processes and threads are limited to the number of cores.
+    A run recorded on a GPU is rerun on a GPU if this machine has one, otherwise on the CPU. An engine other than loop,
+    lean and stacked becomes ``auto``. Processes and threads are limited to the number of cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"

@@ -41,7 +41,7 @@ WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(options: argparse.Namespace) -> int:
-    """Compose and check every job, then run the missing ones preset by preset. Return the exit code.
+    """Compose and check every job, then run the missing jobs preset by preset. Return the exit code.
 
     ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without this option, runs
     with a different code version are kept, and runs with changed data are refused.

@@ -233,7 +233,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
     """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
 
     Raises:
-        UserError: An arm is unknown, or sets a key that one of ``others`` sets, too.
+        UserError: An arm is unknown, or sets a key that one of ``others`` also sets.
     """
     keys = {_key(typed_line(override)) for override in others}
     overrides = []

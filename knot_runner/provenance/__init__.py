@@ -43,7 +43,7 @@ SOURCES = (".py", ".cpp", ".h")
 def code_version() -> str:
     """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
 
-    It is computed once per process.
+    The version is computed once per process.
     """
     sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
@@ -99,7 +99,7 @@ def plugin_version(plugin: str) -> str | None:
 
 
 def made_by(plugins: Iterable[str]) -> Facts:
-    """Return the code versions to store in a record (a result, a stage, a commit), with those of ``plugins``."""
+    """Return the code versions to store in a record (a result, a stage, a commit), including those of ``plugins``."""
     return {
         "code": code_version(),
         "plugins": {plugin: plugin_version(plugin) for plugin in plugins},

@@ -1,7 +1,7 @@
 """Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
 
 Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file therefore counts as
-unchanged without being read only if its inode and ctime, which users cannot set, are equal, too.
+unchanged without being read only if its inode and ctime, which users cannot set, are also equal.
 """
 
 from __future__ import annotations

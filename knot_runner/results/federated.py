@@ -47,8 +47,8 @@ class SimilarityFacts:
 class TransferFacts:
     """The transfer matrix lambda of the deployed ``step``.
 
-    For the means of its entries, see ``methods.personalization.combine.matrix_facts``. ``scale``: the largest
-    eigenvalue of the products of updates; ``leaves``: the content that a client sends.
+    ``methods.personalization.combine.matrix_facts`` explains the means of its entries. ``scale`` is the largest
+    eigenvalue of the products of updates, and ``leaves`` is the content that a client sends.
     """
 
     own: float

@@ -144,7 +144,7 @@ def sweep_summary(
     Args:
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before.
-        outcomes: Outcomes that the launcher returned. They show which jobs resumed or were skipped.
+        outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
         duplicates: Number of further jobs of the grid that repeat another run (rate control at T=1 is the T=1 run).
     """
     resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}

@@ -116,7 +116,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 
 @contextlib.contextmanager
 def _log(folder: Path) -> Iterator[TextIO]:
-    """Open ``log.txt`` for appending. It receives all output of the process, and the stack of a crash."""
+    """Open ``log.txt`` for appending. The file receives all output of the process, and the stack of a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     with writable(folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         redirect_output(log)

@@ -36,12 +36,12 @@ _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "bu
 def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-9) -> None:
     """Check that ``hardware.engine=name`` trains clients, and infers, as ``hardware.engine=loop`` does.
 
-    The check runs on the CPU in float64. It trains clients with two networks (an MLP, and a residual network with
-    BatchNorm) on 17, 16, 5 and 1 examples in batches of 8. It compares weights [P], buffers [Q], mean loss, steps and
-    correct test predictions. It covers plain SGD, momentum, weight decay, the proximal term, several epochs, control
-    variates, AdamW, and an objective that reads features. It also compares logits and features of test and training
-    examples, of no examples, and of more than one chunk. Results are bitwise equal for any order of requests and any
-    ``hardware.num_workers``, an empty list gives an empty list, and requests are not changed.
+    The check runs on the CPU in float64. Clients train two networks (an MLP, and a residual network with BatchNorm) on
+    17, 16, 5 and 1 examples in batches of 8. The check compares weights [P], buffers [Q], mean loss, steps and correct
+    test predictions. It covers plain SGD, momentum, weight decay, the proximal term, several epochs, control variates,
+    AdamW, and an objective that reads features. It also compares logits and features of test and training examples, of
+    no examples, and of more than one chunk. Results must be bitwise equal for any order of requests and any
+    ``hardware.num_workers``. An empty list must give an empty list, and requests must not be changed.
 
     Args:
         name: An entry of the table ``ENGINES``, or a folder of ``knot_runner/engines``.

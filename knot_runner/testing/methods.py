@@ -1,7 +1,7 @@
 """Checks of a federated algorithm on small runs.
 
 Each check takes ``words``, the overrides that select the algorithm, and ``folder``, an empty folder for its runs. The
-overrides are added to those of :data:`SMALL_RUN` and replace those with the same key::
+overrides are added to :data:`SMALL_RUN` and replace entries with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 

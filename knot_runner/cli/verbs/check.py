@@ -29,7 +29,7 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, the preview of the missing ones, and their expected time. Return 2 if the sweep would stop."""
+    """Print the jobs, the preview of missing jobs, and their expected time. Return 2 if the sweep would stop."""
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])

@@ -218,7 +218,7 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Return the groups whose kind depends on the task. They are built first so that errors name their keys."""
+    """Return the groups whose kind depends on the task. Building these groups first lets errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
