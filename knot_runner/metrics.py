@@ -1,7 +1,8 @@
-"""The table of metrics of predictions: name, computation, format, range and averaging of each.
+"""The table of prediction metrics: the name, computation, format, range and averaging of each metric.
 
 All code that evaluates, sorts, prints, judges claims or plots reads :data:`METRICS`. A plug-in adds a metric by
-``METRICS["name"] = Metric(...)``; it is then in every result, and tables, claims and ``compare`` accept its name.
+``METRICS["name"] = Metric(...)``. Every result then contains the metric, and tables, claims and ``compare`` accept its
+name.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Coordinates = Sequence[Sequence[float]] | np.ndarray | None
 class ClassSums:
     """Sums over the examples of each of B test sets or resamples, by class.
 
-    ``hits``, ``predicted`` and ``truth`` are [B, C]; ``values`` [B, C] are sums of the metric's ``of_examples`` by true
-    class. Sums of parts are added by ``+``.
+    ``hits``, ``predicted`` and ``truth`` are [B, C]. ``values`` [B, C] holds the sums of the metric's ``of_examples``
+    by true class. The operator ``+`` adds the sums of two parts of a test set.
     """
 
     hits: np.ndarray
@@ -43,9 +44,13 @@ class ClassSums:
 class TestSet:
     """Predictions on one test set.
 
-    ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities`` [N, C], float64; ``labels`` [N];
-    ``coordinates`` [C, d] of the labels, or None; ``logits`` [N, C] if known, and the ``temperature`` T that the method
-    evaluates at.
+    Attributes:
+        scores: Scores [N, C]; the largest score in a row gives the predicted class.
+        probabilities: Class probabilities [N, C], float64.
+        labels: True classes [N].
+        coordinates: Coordinates [C, d] of the classes, or None.
+        logits: Logits [N, C] if known.
+        temperature: The temperature T at which the method evaluates, if known.
     """
 
     __test__ = False  # not a class of tests
@@ -59,7 +64,7 @@ class TestSet:
 
     @functools.cached_property
     def confusion(self) -> np.ndarray:
-        """Counts [C, C], true class by predicted class."""
+        """Return the confusion matrix [C, C] of counts: true class by predicted class."""
         classes = self.scores.shape[1]
         pairs = self.labels * classes + self.scores.argmax(1)
         return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
@@ -86,7 +91,7 @@ def distances_from_truth(test: TestSet) -> np.ndarray | None:
 
 
 def means_of_classes(sums: ClassSums) -> np.ndarray:
-    """Return mean over the classes present of the mean value of a class's examples."""
+    """Return the unweighted mean, over the classes with examples, of each class's mean value."""
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
@@ -94,7 +99,7 @@ def means_of_classes(sums: ClassSums) -> np.ndarray:
 
 
 def means_of_examples(sums: ClassSums) -> np.ndarray:
-    """Return mean value of an example."""
+    """Return the mean value over all examples."""
     assert sums.values is not None
     return np.asarray(sums.values.sum(1) / sums.truth.sum(1))
 
@@ -112,9 +117,9 @@ def cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | No
 class Metric:
     """One metric.
 
-    Of predictions it is computed by ``of_sums`` from sums over examples, so that it can be pooled over data sets and
-    resampled by claims, or by ``function`` where it is not one of sums; without either it is computed during the run,
-    where its input is (accuracy over clients needs the clients).
+    A metric of predictions has ``of_sums`` or ``function``. ``of_sums`` computes the value from sums over examples, so
+    that it can be pooled over data sets and resampled by claims. ``function`` computes other metrics from a whole test
+    set. A metric with neither is computed during the run, where its input is available (such as accuracy over clients).
     """
 
     #: title in tables
@@ -151,11 +156,11 @@ class Metric:
 
     @property
     def is_of_predictions(self) -> bool:
-        """Whether it is computed from predictions on a test set."""
+        """Whether the metric is computed from predictions on a test set."""
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
-        """Return the value on ``test``; None if undefined there."""
+        """Return the value on ``test``; None if the metric is undefined there."""
         if self.of_sums is None:
             value = self.function(test) if self.function else None
             return None if value is None else float(value)
@@ -185,7 +190,7 @@ def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
 
 
 def _of_clients(title: str, better: Direction = "higher") -> Metric:
-    """Return the metric of a share that is averaged over clients."""
+    """Return a metric for a share, such as accuracy, that is averaged over clients."""
     return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
 
 
@@ -200,7 +205,7 @@ def _accepted(where: str, metric: Metric) -> Metric:
 
 
 def _values_problem(values: object, given: TestSet | ClassSums) -> str:
-    """Return what is wrong with values: one per example or None, or one per test set from sums."""
+    """Return an error text unless ``values`` has one number per example or, for sums, one number per test set."""
     if values is None and isinstance(given, TestSet):
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
@@ -258,10 +263,10 @@ SCORE = "f1"
 
 @dataclass(frozen=True)
 class ResultNumber:
-    """A number of a result that is no metric of predictions.
+    """A number in a result that is not a metric of predictions.
 
-    ``better``: None if unknown; ``top``: its maximum, the minimum is 0; ``preferred``: whether comparisons of runs show
-    it by default.
+    ``better``: None if unknown; ``top``: the maximum (the minimum is 0); ``preferred``: whether comparisons of runs
+    show the number by default.
     """
 
     better: Direction | None = None
@@ -277,9 +282,9 @@ NUMBERS: Table[ResultNumber] = Table("NUMBERS", {
 
 
 def top_of(key: str) -> float | None:
-    """Return the maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded.
+    """Return the maximum of the number at a dotted ``key`` of a result; None if unbounded. The minimum is always 0.
 
-    ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1.
+    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1.
     """
     metric = _metric_at(key)
     if metric is None:
@@ -319,7 +324,7 @@ def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """Return the first place of ``curve`` with accuracy >= ``target``; None if there is none.
+    """Return the first round or time of ``curve`` with accuracy >= ``target``; None if the target is not reached.
 
     ``curve`` has (round or time, accuracy) in order.
     """
@@ -336,8 +341,8 @@ def measure_all(
 ) -> dict[str, dict[str, float]]:
     """Return metric -> data set or ``ALL`` -> value.
 
-    ALL is the pooled value for F1 and accuracy and the unweighted mean over data sets for SD, as deduced from
-    KNOT's Tables 2 to 4 (the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).
+    ALL is the pooled value for F1 and accuracy, and the unweighted mean over data sets for SD. These rules were deduced
+    from KNOT's Tables 2 to 4: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8.
     """
     each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))

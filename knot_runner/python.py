@@ -1,9 +1,9 @@
 """Python interface: the command line's actions as functions that return what the command would print.
 
-``overrides`` are those of the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags such as
-``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one line that the command
-would print. Notes and progress go to the standard logger ``knot_runner`` (``logging.basicConfig(level="INFO")`` shows
-them).
+``overrides`` are the overrides of the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags
+such as ``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one line that the
+command would print. Notes and progress go to the standard logger ``knot_runner`` (``logging.basicConfig(level="INFO")``
+shows them).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class FinishedRun:
 
     @property
     def rounds(self) -> list[LogRow]:
-        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
+        """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if the run has no log.
 
         Raises:
-            UserError: The file differs from the one written with the result.
+            UserError: The file differs from the file that was written with the result.
         """
         from knot_runner.records import has_record, read_record
 
@@ -62,7 +62,8 @@ class RunSelection:
         """Return one row per run and metric, or per round or client.
 
         Args:
-            per: "run", "round" or "client"; the last two give one row per run, round (and client) and metric.
+            per: "run", "round" or "client". With "round", each row is one metric of a run and round; with "client",
+                one metric of a run, round and client.
 
         Returns:
             A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
@@ -74,11 +75,13 @@ class RunSelection:
     def plot(self, **request: Any) -> Axes | list[Axes]:
         """Draw the finished runs as ``knot-runner plot`` does: ``kr.runs().plot(x="round", y="f1", by="method.name")``.
 
+        Notes go to the logger. To save the figure, use ``axes.figure.savefig(FILE)``.
+
         Args:
             request: Fields of :class:`~knot_runner.report.figures.plot.PlotRequest`.
 
         Returns:
-            The axes, a list of several panels. ``axes.figure.savefig(FILE)`` saves them. Notes go to the logger.
+            The axes, or a list of axes if there are several panels.
         """
         from knot_runner.config.strict import build
         from knot_runner.report.compare.settings import parse_filter
@@ -95,14 +98,14 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Compose and check every job of the overrides; nothing runs and torch is not imported."""
+    """Compose and check every job of the overrides. This runs no job and does not import torch."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
-    """Run one job in this process. A finished run is not repeated, an unfinished one resumes from its last commit.
+    """Run one job in this process. A finished run is not repeated. An unfinished run resumes from its last commit.
 
     Args:
         overrides: Overrides of a single run, or a job of :func:`compose`.
@@ -128,8 +131,8 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     """Run all jobs of a grid or preset with the launcher in the overrides; return the finished runs in job order.
 
-    Raises :class:`UserError` with the number of failed runs, if any; the others are kept, and the same call resumes the
-    missing ones.
+    If runs fail, raises :class:`UserError` with their number. Finished runs are kept, and the same call runs or resumes
+    the missing ones.
     """
     from knot_runner.cli.launch import run_jobs
     from knot_runner.cli.parsers import parser_of
@@ -181,7 +184,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
     """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort).
+    ``flags``: the options of ``knot-runner compare`` (by, measure, best, over, sort), except export.
     """
     from knot_runner.cli.parsers import parser_of
     from knot_runner.cli.verbs.compare import answer_of

@@ -1,7 +1,7 @@
-"""Records verified by checksum: a damaged one is recreated or reported, and never used.
+"""Records verified by checksum. A damaged record is recreated or reported, and never used.
 
-``result.json`` has its own checksum and those of all other files of its run that a report may read. Only this module
-checks them.
+``result.json`` has its own checksum, and checksums of all other files of its run that a report may read. Only this
+module checks these checksums.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def sealed_problem(value: Any) -> str:
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return the message on a ``record`` from another version, as text after its path; "" if it is from this one."""
+    """Return the message about a ``record`` from another version, as text after its path; "" for this version."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -79,8 +79,8 @@ def other_version(record: dict[str, Any]) -> str:
 def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` and return the written result.
 
-    It holds the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
-    result, and of the result itself under its own name.
+    The file holds the run's id and, in ``digest``, name -> sha256 for every other file in ``folder`` that is part of
+    the result. The result's own sha256 is stored there, too, under the name of the file.
 
     Raises:
         UserError: The result does not match its dataclass.
@@ -128,7 +128,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Return why the result in ``folder`` cannot be used; "" if it can, or if there is none."""
+    """Return why the result in ``folder`` cannot be used; "" if it is valid or does not exist."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:
@@ -179,7 +179,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return the problem of each changed file of a finished run: name -> text after it. Every file is read."""
+    """Return file name -> problem (text after the name) for each changed file of a finished run. Reads every file."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
@@ -203,7 +203,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``. It lies outside of the run's folder, which may be moved."""
+    """Return the path of a run's lock below ``out``. The lock lies outside the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 

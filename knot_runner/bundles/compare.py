@@ -1,9 +1,12 @@
-"""Comparison of a recorded run with its rerun, by round logs and the numbers of their results.
+"""Comparison of a recorded run with its rerun: their round logs and the numbers in their results.
 
-The verdict is the strictest one that holds. ``the same bits``: all numbers and the bytes of weights and predictions are
-equal. ``within rounding``: integers and names are equal, other numbers agree to :data:`RELATIVE` of their size or
-:data:`ABSOLUTE`. ``within the interval``: the accuracy on all test examples lies in the 95% Wilson interval of the
-recorded one. ``not the same``: none of these.
+The verdict is the strictest one that applies:
+
+- ``the same bits``: all numbers are equal, and so are the bytes of weights and predictions.
+- ``within rounding``: integers and names are equal. Other numbers differ by at most :data:`RELATIVE` of their size or
+  :data:`ABSOLUTE`.
+- ``within the interval``: the new accuracy on all test examples lies in the 95% Wilson interval of the recorded one.
+- ``not the same``: no other verdict applies.
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ class Comparison:
     """The verdict and its evidence.
 
     Attributes:
-        extent: A text on what was compared in addition to the rows of the log.
-        differences: Lines on the differences, largest first.
-        intervals: Lines on accuracies and their intervals.
+        extent: Text that says what was compared in addition to the log rows.
+        differences: Lines that describe the differences, largest first.
+        intervals: Lines that give each judged accuracy and the 95% interval of the recorded one.
     """
 
     likeness: Likeness
@@ -61,7 +64,7 @@ Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare whole runs: the recorded result ``was`` and the new one ``now``, and their log rows."""
+    """Compare whole runs: the recorded result ``was`` and the new result ``now``, and the log rows of both."""
     values = _pairs(content_of(was), content_of(now), "")
     pairs = values + _pairs(list(rows), list(new_rows), "rounds")
     old, new = _digests(was), _digests(now)
@@ -73,9 +76,9 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare the first rounds of a rerun with the recorded ones.
+    """Compare the first rounds of a rerun with the recorded rounds.
 
-    The verdict uses the accuracy of the last round that both have evaluated.
+    The verdict uses the accuracy of the last round that both runs have evaluated.
 
     Args:
         was: The recorded result.
@@ -92,8 +95,8 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
     """Judge the accuracies whose number of test examples is recorded.
 
-    This is the accuracy over all test examples if it is recorded, otherwise that of each data set. With many small
-    parties, one in twenty intervals is missed by chance.
+    Use the accuracy over all test examples if it is recorded, otherwise the accuracy of each data set. With many small
+    parties, separate intervals would fail by chance: an equal run misses one in twenty.
     """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
     names = ["ALL"] if "ALL" in old else old
@@ -102,7 +105,7 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
-    """Compare an accuracy with the recorded one, over ``count`` test examples."""
+    """Compare a new accuracy with the recorded one, which was measured on ``count`` test examples."""
     low, high = wilson(was, count)
     line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, 95% interval [{low:.4f}, {high:.4f}]"
     return low <= now <= high, line
@@ -149,7 +152,7 @@ ABSENT = object()
 
 
 def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
-    """Return (path, recorded value, new value) of everything in the record except :data:`PASSING`.
+    """Return (path, recorded value, new value) for everything in the record except :data:`PASSING`.
 
     The function is not recursive, because a record may be nested arbitrarily deeply. Values that only the new run has
     are ignored, because a shortened run evaluates its last round.
@@ -165,7 +168,7 @@ def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
 
 
 def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
-    """Yield the (path, old, new) members of two mappings or two lists; none for other values."""
+    """Yield (path, old, new) for each member of two mappings or two lists. Other values yield nothing."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             if key not in PASSING:

@@ -1,9 +1,9 @@
 """Format of a bundle: its table of contents ``bundle.json`` (runs, and files with checksums) and its archive.
 
-The archive consists of regular files of POSIX ustar and is compressed by gzip.
+The archive consists of regular files in POSIX ustar format, compressed with gzip.
 
-Attacks by archives use links, devices, sparse files and extended headers of any length. A bundle has none of these, so
-only a member's header of 512 bytes and as much content as the reader allows are read.
+Malicious archives rely on links, devices, sparse files or very long extended headers. Bundles contain no such members.
+The reader therefore reads only each member's 512-byte header and a limited amount of content.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FILE_NAME = re.compile(r"\w[\w.-]{0,199}")
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file of a run: ``size`` in bytes and sha256 (hex)."""
+    """A file of a run, with its ``size`` in bytes and its SHA-256 digest in hex."""
 
     name: str
     size: Annotated[int, AtMost(MAX_FILE)]
@@ -75,7 +75,7 @@ class PackedRun:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The table of contents: the version that packed the runs, and the runs."""
+    """The table of contents: the knot_runner version that packed the runs, and the packed runs."""
 
     written_by: str
     runs: list[PackedRun]
@@ -93,7 +93,7 @@ def read_manifest(content: bytes, where: str) -> Manifest:
     """Parse the table of contents in ``content``.
 
     Raises:
-        UserError: It is invalid. The message begins with ``where``.
+        UserError: The table of contents is invalid. The message begins with ``where``.
     """
     try:
         values = strict_json(content)
@@ -108,10 +108,11 @@ def read_manifest(content: bytes, where: str) -> Manifest:
 
 
 def strict_json(content: bytes) -> Any:
-    """Parse JSON in the form that we write.
+    """Parse JSON in the form that knot_runner writes.
 
     Raises:
-        ValueError: It has NaN, another encoding, too deep nesting, or too long numbers.
+        ValueError: The content is not UTF-8 or not valid JSON, has NaN or too long numbers, or is nested too
+            deeply.
     """
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
@@ -132,7 +133,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
     """Return a ``.tar.gz`` of ``members`` (name -> bytes) in their order.
 
-    It contains no times, no owners and not the name of the archive.
+    The archive stores no times, owners or archive name, so the same members always give the same bytes.
 
     Raises:
         ValueError: A name is too long for ustar.
@@ -150,7 +151,7 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return (name, bytes of content) of the next member of an open archive; :data:`END` after the last one.
+    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last one.
 
     Raises ValueError if the archive is damaged.
     """
@@ -164,7 +165,7 @@ def read_header(file: BinaryIO) -> tuple[str, int]:
 
 
 def read_content(file: BinaryIO, size: int) -> bytes:
-    """Return the ``size`` bytes of content of the member whose header was read last. Raises ValueError."""
+    """Return the content of the member whose header was read last, ``size`` bytes. Raises ValueError if truncated."""
     content = _read(file, size)
     _read(file, -size % tarfile.BLOCKSIZE)
     return content
@@ -179,7 +180,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[BinaryIO]:
-    """Open the archive at ``path``. Inside the block, damage raises ValueError."""
+    """Open the archive at ``path``. Inside the block, damaged data raises ValueError."""
     try:
         with gzip.open(path, "rb") as file:
             yield file

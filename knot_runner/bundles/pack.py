@@ -1,4 +1,7 @@
-"""Packing of finished runs into one archive. The same runs give the same bytes: sorted names, no times, no owners."""
+"""Packing of finished runs into one archive.
+
+Packing the same runs again gives the same bytes: names are sorted, and times and owners are left out.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ MAX_FILES, MAX_BYTES = 900, 300_000_000
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run's entry in the table of contents, and the bytes of its files by name in the archive."""
+    """A run's entry in the table of contents, its seed, and its files: name in the archive -> bytes."""
 
     run: PackedRun
     seed: int
@@ -34,7 +37,7 @@ class RunContents:
 def finished_runs(folder: Path) -> list[Path]:
     """Return ``[folder]`` for a run's folder, otherwise the folders of finished runs below it.
 
-    The latter are sorted, and lie at most three levels below.
+    The folders of runs are sorted and lie at most three levels below ``folder``.
     """
     if (folder / RESULT_FILE).is_file():
         return [folder]

@@ -1,9 +1,8 @@
 """Rerun of a bundled run with its settings, except for paths, hardware and settings that may be unsafe.
 
-The settings in a bundle from a stranger may name code (``plugins``), any files, a download of any size, an account and
-any amount of work. Plug-ins and files outside ``paths.data_dir`` are therefore refused, the hub is used only if
-allowed, and trackers are disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and
-memory.
+A bundle from a stranger may name custom code (``plugins``), arbitrary files, large downloads, a tracker account, or a
+huge number of training steps. Plug-ins and files outside ``paths.data_dir`` are therefore refused. The hub is used only
+if allowed, and trackers are disabled. :class:`RerunEnvironment` sets the paths and the limits on steps and memory.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class RerunEnvironment:
 def job_here(config: Config, environment: RerunEnvironment, rounds: int | None = None) -> ComposedJob:
     """Return the job of a bundled run's ``config`` with the paths of ``environment``.
 
-    It is limited to the first ``rounds`` rounds. Raises :class:`UserError` naming a key that a bundle must not set or
-    that is invalid.
+    If ``rounds`` is given, the job trains only that many rounds. Raises :class:`UserError` naming a key that is invalid
+    or that a bundle must not set.
     """
     if config.get("plugins"):
         raise UserError("the run uses custom code, which 'verify' does not run", "plugins")
@@ -89,9 +88,10 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Return why a run must be rerun completely, because its first rounds depend on the number of rounds; "" if not.
+    """Return why a run cannot be shortened to its first rounds; "" if it can.
 
-    A temperature schedule depends on the rounds, and personalization follows the last round.
+    For example, a temperature schedule depends on the total number of rounds, and personalization follows the last
+    round.
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds"
@@ -104,10 +104,10 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` give another run id than its result has; "" if not.
+    """Return a message if the settings of ``run`` do not give the run id in its result; "" if they do.
 
     Raises:
-        UserError: The seed differs, or the run id differs although the code is the same.
+        UserError: The seed differs, or the run id differs although the code version is the same.
     """
     actual, seed = run_id(run.config), run.config.get("seed")
     named, recorded_seed = run.result.run_id, run.result.seed
@@ -142,8 +142,8 @@ def made_again(
 def _hardware_here(hardware: Config) -> Config:
     """Return the hardware of a rerun on this machine.
 
-    A run on a GPU is rerun on a GPU if there is one, otherwise on the CPU. It uses an engine of this machine, and at
-    most as many processes and threads as there are cores.
+    A run recorded on a GPU is rerun on a GPU if this machine has one, otherwise on the CPU. An engine other than loop,
+    lean and stacked becomes ``auto``. Processes and threads are limited to the number of cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"

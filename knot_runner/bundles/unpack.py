@@ -1,7 +1,7 @@
 """Reads a bundle as untrusted input.
 
-Members must match its table of contents, in order. They are checked against their digests and written below a temporary
-folder, under names that cannot point outside of it.
+The archive members must match the table of contents, in order. Each member is checked against its digest and written
+below a temporary folder, under a name that cannot point outside that folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[LogRow]:
-        """Return the rows of the log; [] without one.
+        """Return the rows of the log; [] if the run has no log.
 
         Raises:
             UserError: The log is invalid.
@@ -70,8 +70,8 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     """Unpack the archive at ``path`` below ``temporary``; return its runs.
 
     Raises:
-        UserError: It is damaged, too large, not a bundle, or makes wrong statements about a file or run. The
-            message is one line that names the archive.
+        UserError: The archive is damaged, too large or not a bundle, or its files contradict its table of contents
+            or a result. The message is one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)
@@ -94,7 +94,7 @@ LONGEST_QUOTE = 400
 
 
 def quoted(text: str) -> str:
-    """Return a message about a bundle in one line, without control characters; the middle of a long one is removed."""
+    """Return a message about a bundle in one line, without control characters. Long messages lose their middle part."""
     if len(text) > LONGEST_QUOTE:
         text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
     return plain(text)
@@ -104,8 +104,8 @@ def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
     """Read the first member.
 
     Raises:
-        ValueError: It is not the table of contents.
-        UserError: It lists something that a bundle cannot have.
+        ValueError: The first member is not the table of contents.
+        UserError: The table of contents lists something that a bundle cannot have.
     """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:

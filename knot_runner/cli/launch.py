@@ -1,4 +1,4 @@
-"""Launches jobs: all are composed and checked first, then one runs here, or several run with the selected launcher."""
+"""Launches jobs after composing and checking all of them. One job runs here, a sweep with the selected launcher."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(options: argparse.Namespace) -> int:
-    """Compose and check every job, then run the missing ones preset by preset. Return the exit code.
+    """Compose and check every job, then run the missing jobs preset by preset. Return the exit code.
 
-    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without it, runs with
-    other code are kept, and runs with other data are refused.
+    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed. Without this option, runs
+    with a different code version are kept, and runs with changed data are refused.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]
@@ -62,7 +62,7 @@ def run_jobs(options: argparse.Namespace) -> int:
 
 
 def _print_composed(arguments: list[str], part: str) -> None:
-    """Print the settings of the first job after they are built, Hydra's settings, or both.
+    """Print the complete settings of the first job, Hydra's settings, or both.
 
     ``part`` is job, hydra or all.
     """
@@ -80,12 +80,12 @@ def _trial(stale_runs: str, command: Command) -> int:
 
 
 def _code(stale_runs: str) -> str | None:
-    """Return the code version that stages must have been computed with; None if any is accepted."""
+    """Return the code version that stored stages must match; None if any version is accepted."""
     return provenance.code_version() if stale_runs == "rerun" else None
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
-    """Run one preset, or a command without one, and show its report; return the exit code.
+    """Run a command that has one preset or none, and show its report; return the exit code.
 
     An error in one of several presets does not stop the others.
     """
@@ -198,7 +198,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
-    """Report finished runs that used other code or data, or whose files changed.
+    """Report finished runs that used a different code version or different data, or whose files changed.
 
     If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun.
 

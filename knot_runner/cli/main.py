@@ -1,6 +1,6 @@
 """The ``knot-runner`` command: runs and sweeps, or one of the verbs.
 
-It imports little before signals are handled, and torch only when a run begins.
+Few modules are imported before signals are handled. torch is imported only when a run begins.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ SHOW_CURSOR = b"\x1b[?25h"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return the exit code. Prints at most one line for a user error.
 
-    With ``argv`` it restores signal handlers, and always the standard streams, so that tests, notebooks, and scripts
-    without ``if __name__ == "__main__"`` may call it. Without ``argv`` it is the whole program, which a signal ends.
+    The function always restores the standard streams. With ``argv``, it also restores signal handlers, so that tests,
+    notebooks, and scripts without ``if __name__ == "__main__"`` may call it. Without ``argv``, a signal ends the
+    process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with (

@@ -1,4 +1,4 @@
-"""The table of verbs: the arguments of each, and the function that runs it. Imports nothing heavy."""
+"""The table of verbs, with the arguments of each verb and the function that runs it. Imports no large packages."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return (words without ``=``, the values of the ``known`` keys) for verbs that compose nothing.
+    """Return (words without ``=``, the values of the ``known`` keys) for verbs that compose no jobs.
 
     Raises :class:`UserError`.
     """

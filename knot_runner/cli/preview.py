@@ -1,4 +1,4 @@
-"""Preview of runs: a child process prepares them and reports notes and errors; recorded times."""
+"""Preview of runs: a child process prepares them and reports notes and errors. Finished runs give a time estimate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Preview:
     problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
-        """Return the notes for the terminal, each with its number of jobs unless that is all ``jobs``."""
+        """Return the notes for the terminal. A note that does not apply to all ``jobs`` shows its number of jobs."""
         return [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
 
 
@@ -75,7 +75,7 @@ def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
 
-    The counts of examples are those of the first of several seeds.
+    If a task has jobs with several seeds, its example counts are those of the first seed.
     """
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
@@ -123,7 +123,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
 
 
 def _prepared_key(job: ComposedJob) -> str:
-    """Return the key of jobs that prepare the same. It omits learning rate, temperature and number of rounds."""
+    """Return a key that is equal for jobs with the same preparation, regardless of learning rate and rounds."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
@@ -137,10 +137,10 @@ def _prepared_key(job: ComposedJob) -> str:
 
 
 def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return lines on the total time of ``jobs``, one after another.
+    """Return lines that estimate the total time of ``jobs``, run one after another.
 
-    A job is assumed to take the median time of the finished runs of its method, task and training below
-    ``paths.output_dir``.
+    Each job is assumed to take the median time of the finished runs below ``paths.output_dir`` with the same method,
+    task and training.
     """
     roots = [Path(job.settings.paths.output_dir, job.settings.task.name) for job in jobs]
     times = {root: _times_of(root) for root in set(roots)}
@@ -171,6 +171,6 @@ def _times_of(root: Path) -> dict[str, list[float]]:
 
 
 def _time_key(config: Config) -> str:
-    """Return the digest of method, task and training, without seed and learning rate."""
+    """Return the digest of method, task, model, partition and training, without seed and learning rate."""
     training = without(config.get("training") or {}, "lr")
     return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -116,7 +116,7 @@ def show(preset: Preset, keep: bool) -> None:
 def folder_for(out: Path, name: str) -> Path:
     """Create and return ``<out>/<name>``.
 
-    If ``out`` is read-only, create it below the system's temporary folder instead and log that. Raises
+    If ``out`` is read-only, create the folder below the system's temporary folder instead and log its path. Raises
     :class:`UserError` naming paths.output_dir if neither is writable.
     """
     folder = out / name
@@ -137,10 +137,9 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """Return ``jobs`` in the form reports read.
+    """Return ``jobs`` in the form that reports read.
 
-    Runs whose data differ from the current ``paths.data_dir`` are left out and reported; with ``keep`` they are
-    included.
+    Runs whose data differ from the current ``paths.data_dir`` are left out and reported. ``keep`` includes them.
     """
     data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data_dir)
     return [_reference(job, data) for job in jobs]

@@ -4,11 +4,11 @@ The sampler is seeded and sees only the runs' validation metric, so the same com
 reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
 ``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
 
-Federated runs record all validation metrics on the examples that clients hold out (``partition.valid``), personalized
-runs only accuracy. Distillation records the metric by which it selects epochs. This is macro F1 of the student on its
-validation split, for mutual learning its mean over parties, and for KNOT the student's loss on the soft labels of the
-validation split. That loss depends on the teachers and the loss function, so for KNOT only the training of the student
-can be searched.
+Federated runs record all validation metrics on the examples that clients hold out (``partition.valid``). Personalized
+runs record only accuracy. Distillation records the metric that selects its epochs: the student's macro F1 on its
+validation split or, for mutual learning, the mean macro F1 over parties. KNOT records the student's loss on the soft
+labels of the validation split. This loss depends on the teachers and the loss function, so a KNOT study can search only
+the student's training settings.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ OF_KNOT = "training.distill."
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     """Return the validation metric of a study over the keys ``searched``.
 
-    It is ``report.objective`` if set, else the metric that runs of this kind record, by default accuracy. Raises
-    :class:`UserError` if the runs record no metric that can compare trials.
+    The metric is ``report.objective`` if set. Otherwise it is the metric that runs of this kind record, by default
+    accuracy. Raises :class:`UserError` if the runs record no metric that can compare trials.
     """
     method, settings = job.method, job.settings
     recorded_metric = RECORDED.get(type(method), ACCURACY)
@@ -105,8 +105,8 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
 def student_value(rows: list[LogRow], metric: str) -> float | None:
     """Return the validation ``metric`` of the epoch that a distillation selected.
 
-    It comes from the last log row in ``rows`` that has it: under the name of the student, as ``loss`` for KNOT, as
-    ``valid`` for mutual learning.
+    The value comes from the last log row in ``rows`` that has a matching key: ``loss`` for KNOT, ``valid`` for mutual
+    learning, and ``student`` for other distillations.
     """
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
     values = [row[key] for row in rows if "round" in row for key in key_names if key in row]
@@ -120,7 +120,7 @@ DEFAULTS = {"hydra.sweeper.n_trials": "20", SAMPLER_SEED: "0", "hydra.sweeper.n_
 
 @dataclass(frozen=True)
 class Study:
-    """A search for settings, as requested.
+    """A hyperparameter search, as requested on the command line.
 
     Attributes:
         words: Flags and overrides of all trials.
@@ -137,9 +137,9 @@ class Study:
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """Run every batch of trials by ``sweep`` as a grid; return the exit code.
+    """Run every batch of trials as a grid with the function ``sweep``; return the exit code.
 
-    Raises :class:`UserError`, before any trial if the request is invalid.
+    Raises :class:`UserError`. An invalid request raises it before the first trial.
     """
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
@@ -212,7 +212,8 @@ def _read(arguments: Sequence[str]) -> Study:
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
     """Return the distribution of an override, as in Hydra's own sweepers.
 
-    Intervals are uniform, or logarithmic with ``tag(log, ...)``. Ranges have steps, and lists are categorical.
+    Intervals are uniform, or logarithmic with ``tag(log, ...)``. Integer ranges keep their steps. Lists and other
+    ranges are categorical.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -232,7 +233,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 
 
 def _grid(study: Study, drawn: Sequence[Config]) -> Command:
-    """Return the runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
+    """Return one grid with a run per trial, from the values ``drawn`` for each trial. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
     return replace(commands[0], preset=None, jobs=[command.jobs[0] for command in commands], sweep=True)
 

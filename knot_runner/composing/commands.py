@@ -83,7 +83,7 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return ``arguments`` with the grid of their preset or YAML file (``sweep:``), and its arms.
+    """Return ``arguments`` plus the grid (``sweep:``) of their preset or YAML file, and the arms of the preset.
 
     Keys that the arguments already set are not added.
     """
@@ -112,7 +112,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
 def _composed(
     arguments: list[str], arms: Arms, config_dir: str | None, first: bool = False
 ) -> tuple[list[ComposedJob], JobGrid]:
-    """Return (jobs, or the ``first`` of them; their grid).
+    """Return (all jobs of a grid, or only the ``first`` one; the grid).
 
     Hydra composes once for each choice of groups. Swept values are then inserted.
     """

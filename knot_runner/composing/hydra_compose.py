@@ -74,7 +74,7 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose the ``choice`` of a single group (``model/cnn_8``), in half the time of the whole config.
+    """Compose a single ``choice`` of a group, such as ``model/cnn_8``. This takes half the time of the whole config.
 
     Call this inside :func:`composing`.
     """
@@ -137,7 +137,7 @@ class Parser(argparse.ArgumentParser):
         usage: The verb and its arguments.
         description: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
-        composes: Whether it composes jobs and accepts Hydra's options.
+        composes: Whether the verb composes jobs and therefore accepts Hydra's options.
     """
 
     def __init__(self, usage: str, description: str, examples: Sequence[str] = (), composes: bool = True) -> None:
@@ -154,7 +154,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options.
 
-        ``words`` holds the other arguments, and ``flags`` Hydra's options as the user typed them.
+        ``words`` holds the overrides and other arguments, and ``flags`` holds Hydra's options as the user typed them.
 
         Raises:
             UserError: An option is unknown, or has a wrong value.

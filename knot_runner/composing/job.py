@@ -55,7 +55,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composition to reporting: its config (plain, with the values of its settings) and settings.
+    """One job, from composition to reporting: its plain config, which includes all setting values, and its settings.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
@@ -111,7 +111,7 @@ def plain_yaml(config: Config) -> str:
 
 
 def job_of(config: Config) -> ComposedJob:
-    """Build the job of a composed, plain ``config``, which is replaced by its record.
+    """Build the job of a composed, plain ``config``. The job's config contains the record of all its settings.
 
     Raises:
         UserError: A setting is wrong.
@@ -121,7 +121,7 @@ def job_of(config: Config) -> ComposedJob:
 
 
 def job_words(method: Config) -> dict[str, str]:
-    """Return key -> words of the settings that a title always shows; its words replace those of the label."""
+    """Return key -> text for the settings that a title always shows; this text replaces the label's entry."""
     family = family_of_algorithm(method["algorithm"])
     words: dict[str, str] = load(family.title)(method) if family.title else {}
     return words
@@ -134,10 +134,10 @@ class JobGrid:
     """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
 
     Attributes:
-        late: Keys that select no group, which are set after Hydra has composed.
+        late: Keys that select no group. Their values are set after Hydra has composed.
         label_keys: Keys in a job's label.
         words: All overrides as typed.
-        size: The number of its jobs.
+        size: The number of jobs in the grid.
         hydra: The ``hydra`` part of the last job.
     """
 

@@ -57,7 +57,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
     Args:
         config: The composed settings.
         values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
-        base_values: The same for files in ``conf/base``; {} if there is none.
+        base_values: Reads the file of a group and a name in ``conf/base``. Returns {} if the file does not exist.
     """
     task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
     if not isinstance(task, dict) or not isinstance(method, dict):
@@ -87,7 +87,7 @@ def _with_base_values(method: Config, base_values: Values) -> Config:
 
 
 def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
-    """Return ``settings`` with the values from files, for its parts (by their ``tags``) and its loss terms."""
+    """Return ``settings`` with values from files, filled in for its loss terms and for the parts that ``tags`` name."""
     filled = dict(settings)
     for key, tag in tags.items():
         part = settings.get(key)
@@ -103,7 +103,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
 
 
 def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
-    """Return ``values`` with missing ones from ``base/GROUP/NAME.yaml``, which is read only if needed."""
+    """Return ``values`` plus missing values from ``base/GROUP/NAME.yaml``. The file is read only if needed."""
     cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
         return values
@@ -131,8 +131,8 @@ def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
 def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a finished run as a teacher.
 
-    They are its id, the checksum of its weights, its folder and the settings of its model. Only text and checksums are
-    read, and all must match the checksums in the result of the run.
+    The result holds the run's id and folder, the checksum of its weights, and the settings of its model. No weights are
+    loaded, but the model and config files must match the checksums in the run's result.
 
     Args:
         word: The folder of the run, or its id below the output folder.
@@ -233,7 +233,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
     """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
 
     Raises:
-        UserError: An arm is unknown, or sets a key that one of ``others`` sets, too.
+        UserError: An arm is unknown, or sets a key that one of ``others`` also sets.
     """
     keys = {_key(typed_line(override)) for override in others}
     overrides = []

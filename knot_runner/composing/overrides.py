@@ -114,7 +114,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     """Return the values that an override lists, as on the command line; None for a single value.
 
     Raises:
-        UserError: It lists no value, or more than :data:`MAX_JOBS`.
+        UserError: The override lists no value, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
     line = message_text(typed_line(override))

@@ -40,12 +40,12 @@ class Table(UserDict[str, Entry]):
     Args:
         name: Name of the table in messages.
         entries: The entries of the package, which are not checked.
-        accept: ``(name of the entry in messages, entry) -> entry`` to store, whose functions check their results
-            (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
+        accept: Function ``(name of the entry in messages, entry) -> entry`` that returns the entry to store, with
+            functions that check their results (:func:`checked`). Raises :class:`UserError` for an invalid entry.
         settings: Name -> class of its settings, for entries with settings.
-        options: Entry -> that class.
-        papers: The module of the papers' folders that adds entries (:func:`load_papers`). It is imported when an
-            entry is looked up.
+        options: Function that returns the settings class of an entry.
+        papers: Name of the module in the papers' folders that adds entries (:func:`load_papers`). It is imported
+            when an entry is looked up.
     """
 
     data: dict[str, Any]
@@ -116,7 +116,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     Args:
         where: Name of the table's entry in messages.
         function: A plug-in's function.
-        problem: ``(result, *arguments of the call) -> problem`` with the result; "" if there is none.
+        problem: Function ``(result, *arguments of the call) -> str`` that describes an invalid result; "" if valid.
     """
     if not callable(function):
         raise UserError(f"{_described(function)} is not a function", where)
@@ -132,7 +132,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
 
 
 def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
-    """Return the problem of a ``result`` that is not an instance of ``kind``, in words ``wanted``; "" if it is one."""
+    """Return an error text if ``result`` is not an instance of ``kind``, described by ``wanted``; "" if it is."""
     return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
 
 
@@ -187,7 +187,7 @@ def load_papers(module: str) -> None:
 
 @contextlib.contextmanager
 def _owner(name: str) -> Iterator[None]:
-    """Inside the block, new entries of tables belong to the plug-in ``name``, or to "knot_runner"."""
+    """Inside the block, assign new table entries to the plug-in ``name``, or to the package if it is "knot_runner"."""
     global _loading
     outer, _loading = _loading, name
     try:

@@ -278,7 +278,7 @@ def shorten(value: object) -> str:
 
 
 class _Rule(UserError):
-    """Settings of a dataclass are not compatible; :func:`build` adds their key."""
+    """Error for incompatible settings of a dataclass; :func:`build` adds the key of the dataclass."""
 
 
 def require(holds: bool, key: str, text: str) -> None:

@@ -1,8 +1,8 @@
 """Checks of whether a finished run is reproducible with the current code, plug-ins, torch and data files.
 
-The run id covers settings that affect a run's numbers. It does not cover code and files, which change without any
-setting. The result therefore records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons`
-compares.
+The run id covers settings that affect a run's numbers, but not code and files, which can change while all settings stay
+the same. The result therefore records the code versions (:func:`made_by`) and the ``files`` of its task.
+:func:`reasons` compares these records with the current state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SOURCES = (".py", ".cpp", ".h")
 def code_version() -> str:
     """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
 
-    It is computed once per process.
+    The version is computed once per process.
     """
     sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
@@ -99,7 +99,7 @@ def plugin_version(plugin: str) -> str | None:
 
 
 def made_by(plugins: Iterable[str]) -> Facts:
-    """Return the code versions to store in a record (a result, a stage, a commit), with those of ``plugins``."""
+    """Return the code versions to store in a record (a result, a stage, a commit), including those of ``plugins``."""
     return {
         "code": code_version(),
         "plugins": {plugin: plugin_version(plugin) for plugin in plugins},
@@ -137,7 +137,7 @@ def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None
 
 
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
-    """Return one line per setting whose recorded value differs from that in ``settings``.
+    """Return one line per setting whose recorded value differs from the value in ``settings``.
 
     Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
     in differently today.
@@ -156,7 +156,7 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run is not finished: changed data, settings or files.
+    """Return the ``changes`` from :func:`reasons` that make a run count as unfinished: changed data, settings or files.
 
     Missing weights are only reported. Users who delete weights to save space must not have to retrain.
     """
@@ -180,7 +180,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The current files below ``data`` (``paths.data_dir``) for one command; with None, nothing is compared.
+    """The current files below ``data`` (``paths.data_dir``) for one command. If ``data`` is None, nothing is compared.
 
     Changes after the first check are not seen.
     """

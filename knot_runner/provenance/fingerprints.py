@@ -1,7 +1,7 @@
 """Fingerprints of the files that a run read, to detect changed data: by metadata first, then by content.
 
 Size and modification time can be equal for different files (``cp -p``, ``rsync -a``). A file therefore counts as
-unchanged without being read only if its inode and ctime, which users cannot set, are equal, too.
+unchanged without being read only if its inode and ctime, which users cannot set, are also equal.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Opened:
     Attributes:
         path: Relative to the data folder, with forward slashes; absolute if outside of it.
         size: Bytes.
-        mtime_ns: Modification time in ns since 1970; for a folder, that of its newest file.
+        mtime_ns: Modification time in ns since 1970; for a folder, the time of its newest file.
         sha256: Hex digest of the bytes; for a folder, of its files' names and digests. None: the file was missing
             (``task.missing=skip``).
         listing: For a folder, hex digest of its files' names and metadata, which is compared before any file is
             read.
-        inode, ctime_ns: Those of a file; 0 if they cannot show that it is unchanged.
+        inode, ctime_ns: Inode number and change time of a file; 0 if they cannot prove that the file is unchanged.
     """
 
     path: str
@@ -93,9 +93,9 @@ def is_hidden(name: str) -> bool:
 
 
 def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
-    """Return one fingerprint of the files ``parts`` of the folder ``short``.
+    """Return one fingerprint for the files ``parts`` of the folder ``short``.
 
-    Paths are relative to the folder, in the order of :func:`members`.
+    The paths of ``parts`` are relative to the folder, in the order of :func:`members`.
     """
     return Opened(
         short,

@@ -1,8 +1,8 @@
-"""Results of runs: one dataclass per kind of run, which ``result.json`` is written from and read as.
+"""Results of runs: one dataclass per kind of run, stored in ``result.json``.
 
 Building the dataclass validates the result: every value has its type and range, and related values agree. This module
-has the fields common to all kinds. Costs in bytes and FLOPs are per round in ``rounds.jsonl`` and in total in
-``result.json``.
+has the fields common to all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has
+their totals.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 class TrainTest:
     """Total numbers of images.
 
-    Clients train on ``train``, of which ``valid`` are held out. ``transfer`` counts images of another data set that a
-    server distills on.
+    ``train`` counts the images that clients train on, and ``valid`` those that clients hold out. ``transfer`` counts
+    images of another data set that a server distills on.
     """
 
     train: Count
@@ -62,7 +62,7 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples of one data set; ``role``: that of its party."""
+    """Numbers of examples of one data set; ``role``: the role of the data set's party."""
 
     role: str = ""
     train: Amount | None = None
@@ -110,10 +110,11 @@ class CostFacts:
 
     Attributes:
         sent: The content of the messages.
-        bytes: In both directions.
-        bytes_to_target: Up to the end of the round that reaches the target.
-        formula: How FLOPs are counted; they are null if they cannot be counted.
-        example_flops: F of one example, for texts of ``example_tokens`` tokens (the mean).
+        bytes: Total bytes in both directions.
+        bytes_to_target: Total bytes up to the end of the round that reaches the target.
+        formula: How FLOPs are counted. FLOPs are null if they cannot be counted.
+        example_flops: FLOPs of one forward pass (F in ``formula``) for one example.
+        example_tokens: Mean number of tokens of a text, for which ``example_flops`` is computed.
         stages: FLOPs by stage.
         personal_flops: The part of ``client_flops`` after the rounds (``method.personalization``).
     """
@@ -142,8 +143,8 @@ class CostFacts:
 class Seconds:
     """Seconds of the whole run (``total``) and of its parts.
 
-    Parts are all rounds, each computed stage, the distances of all pairs of clients or data sets, the personalization,
-    a federated distance and the exact one, and the gradient descent of a coreset.
+    The parts are all rounds, each computed stage, the distances of all pairs of clients or data sets, personalization,
+    a federated distance, the exact distance, and the gradient descent of a coreset.
     """
 
     total: Amount | None = None
@@ -209,7 +210,7 @@ class DivergedResult(RunResult):
 
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
-    """Return the result of a run that diverged, with those of its ``facts`` that all results share."""
+    """Return the result of a diverged run from those ``facts`` that are fields of :class:`DivergedResult`."""
     names = {field.name for field in fields(DivergedResult)}
     return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 
@@ -229,7 +230,7 @@ def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
 
 
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
-    """Return :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
+    """Return the fields of :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
 
     The run met its target after ``reached`` rounds (None: never). ``facts`` are further fields.
     """
@@ -248,10 +249,10 @@ def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, 
 def result_of(content: dict[str, Any]) -> RunResult:
     """Return the result with the plain data ``content``.
 
-    If the plug-in of its family is not loaded, it has only the fields that all results share.
+    If the plug-in of its family is not loaded, the result has only the fields that all results share.
 
     Raises:
-        UserError: A key is wrong.
+        UserError: A key or value is wrong.
     """
     family = FAMILIES.get(str(content.get("kind")))
     cls: type[RunResult] = load(family.result) if family else RunResult

@@ -1,4 +1,4 @@
-"""Results of federated runs, and of clients' own (personalized) models."""
+"""Results of federated runs and of clients' personalized models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Measures of clients' own models on their own test examples (ID) and on the other clients' (OOD)."""
+    """Metrics of personalized models on each client's own test examples (ID) and on the other clients' (OOD)."""
 
     id_accuracy: Share
     ood_accuracy: Share
@@ -31,8 +31,8 @@ class SimilarityFacts:
 
     Attributes:
         least, mean: Minimum and mean over pairs of clients.
-        kept: Mean number of non-zero aggregation weights of a client.
-        sums: Mean sum of these weights.
+        kept: Mean number of non-zero aggregation weights per client.
+        sums: Mean over clients of the sum of a client's aggregation weights.
         leaves: The content that a client sends.
     """
 
@@ -47,8 +47,8 @@ class SimilarityFacts:
 class TransferFacts:
     """The transfer matrix lambda of the deployed ``step``.
 
-    For the means of its entries, see ``methods.personalization.combine.matrix_facts``. ``scale``: the largest
-    eigenvalue of the products of updates; ``leaves``: the content that a client sends.
+    ``methods.personalization.combine.matrix_facts`` explains the means of its entries. ``scale`` is the largest
+    eigenvalue of the products of updates, and ``leaves`` is the content that a client sends.
     """
 
     own: float
@@ -66,8 +66,9 @@ class TransferFacts:
 class PersonalPoint(PersonalMeasures):
     """One point on the personalization path of all clients.
 
-    It is defined by the epochs and optimizer steps after the rounds, and the interpolation weight ``alpha`` against the
-    model after the last round. ``phase`` says whether clients trained it or it was combined from several models.
+    The point is defined by the epochs and optimizer steps after the rounds, and by the interpolation weight ``alpha``
+    against the model after the last round. ``phase`` says whether its models were trained by clients or combined from
+    several models.
     """
 
     step: Count
@@ -80,10 +81,10 @@ class PersonalPoint(PersonalMeasures):
 
 @dataclass
 class Barrier:
-    """Loss barrier between a client's model after the last round and its fine-tuned one.
+    """Loss barrier between a client's model after the last round and its fine-tuned model.
 
-    It is the height above the linear interpolation of the two losses, on the client's own test examples and on those of
-    the other clients.
+    The barrier is the height above the linear interpolation of the two losses. ``barrier`` is computed on the client's
+    own test examples, and ``barrier_others`` on the test examples of the other clients.
     """
 
     client: Count
@@ -96,10 +97,10 @@ class PersonalizationFacts:
     """Personalization after the rounds.
 
     Attributes:
-        start: The models after the last round.
-        chosen: The index of the deployed point.
-        id_at_matched_ood: Allowed drop of OOD accuracy, in points -> best ID accuracy.
-        gain_at_matched_ood: The gain over ``start`` at a drop of 1 point.
+        start: Metrics of the models after the last round.
+        chosen: The index in ``points`` of the deployed point.
+        id_at_matched_ood: Allowed drop of OOD accuracy, in points -> best ID accuracy within this drop.
+        gain_at_matched_ood: The gain in ID accuracy over ``start`` at an OOD drop of at most 1 point.
         area: The area under the trade-off curve.
     """
 
@@ -135,7 +136,7 @@ class ClusterFacts:
         labels: The cluster of each client.
         sizes: The number of clients per cluster.
         ari: The adjusted Rand index against the partition's groups.
-        eigenvalues: Those of the graph's Laplacian.
+        eigenvalues: The eigenvalues of the graph Laplacian.
     """
 
     graph: str
@@ -156,9 +157,9 @@ class ServerDistilled:
 
     Attributes:
         rounds: Number of rounds with a distillation.
-        loss: Loss of the last one.
-        before, after: Accuracy before and after the last one that was evaluated.
-        gain: Mean gain in accuracy over all that were evaluated.
+        loss: Loss of the last distillation.
+        before, after: Accuracy before and after the last evaluated distillation.
+        gain: Mean gain in accuracy over all evaluated distillations.
     """
 
     rounds: Count
@@ -170,9 +171,9 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """Clients with one of several architectures, and the accuracy of their models on their own test examples.
+    """The clients with one of several architectures, and the accuracy of their models on their own test examples.
 
-    The accuracy is weighted by examples, and ``unweighted`` over clients.
+    ``accuracy`` is the mean over examples, and ``unweighted`` is the mean over clients.
     """
 
     clients: Count
@@ -187,9 +188,11 @@ class FleetFacts:
 
     Attributes:
         clock: Virtual seconds at the end.
-        arrived, partial: Number of updates that arrived, and of those with partial work among them.
+        arrived: Number of updates that arrived.
+        partial: Number of these updates that contain only partial work.
         staleness: Mean staleness of the updates, in server steps.
-        dropped, late: Number of clients that dropped out, and of those that were too late.
+        dropped: Number of clients that dropped out.
+        late: Number of clients that were too late.
         empty: Number of rounds without any update.
     """
 
@@ -204,12 +207,12 @@ class FleetFacts:
 
 @dataclass(kw_only=True)
 class PrivacyFacts:
-    """The guarantee (epsilon, delta) after ``rounds``; epsilon None is infinite.
+    """The privacy guarantee (epsilon, delta) after ``rounds``. ``epsilon`` is None if infinite.
 
-    ``accountant`` and the relation of ``neighbors`` describe its computation. ``clipped`` is the share of clipped
-    updates, and ``median_norm`` the median norm before clipping. If clients send logits and no models, both refer to
-    the logits, and ``clip_logits`` is their bound. It is also the bound of a distilling server, for which a round has
-    two ``messages``.
+    ``accountant`` and ``neighbors`` (the neighboring relation) describe how epsilon was computed. ``clipped`` is the
+    share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits but no
+    models, both values refer to the logits, which ``clip_logits`` bounds. A distilling server also uses
+    ``clip_logits``, and its rounds have two ``messages``.
     """
 
     epsilon: Amount | None
@@ -237,9 +240,9 @@ class FederatedResult(RunResult):
 
     Attributes:
         rounds_to_target: The number of rounds until ``target`` is reached.
-        time_to_target: The virtual seconds until then, with a fleet.
+        time_to_target: The virtual seconds until ``target`` is reached, with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
-        artifact: The artifact of rounds that runs share.
+        artifact: The artifact of the rounds, which several runs can share.
         unseen: The number of additional clients that took part in no round.
     """
 

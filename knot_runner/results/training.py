@@ -31,8 +31,8 @@ class KeptEpoch:
 class BoundFacts:
     """The student's loss on distinct training and held-out texts of the transfer set.
 
-    ``gap`` is their difference. A further field is the gap minus that of the initial model. The bound is in
-    ``bound.json``.
+    ``gap`` is the difference of the two losses. ``gap_less_start`` is ``gap`` minus the gap of the initial model. The
+    bound is in ``bound.json``.
     """
 
     texts: Number
@@ -50,9 +50,9 @@ class StagesResult(RunResult):
         before: Metrics of the global model before distillation.
         teachers: Metrics of each teacher on its own test set.
         baselines: Metrics of every teacher and their ensemble on the global model's test set.
-        bias: B_k by teacher [C].
-        parties: Parties of mutual learning. ``metrics`` and ``before`` are then those of the parties' models, each
-            on its own test set.
+        bias: Teacher -> its bias B_k [C].
+        parties: Parties of mutual learning. In this case, ``metrics`` and ``before`` describe each party's model on
+            its own test set.
     """
 
     datasets: dict[str, SplitSizes] = field()

@@ -1,7 +1,7 @@
-"""Output of a sweep: a live view on a terminal, or one line when a job starts or ends; and a summary.
+"""Output of a sweep: a live view on a terminal, otherwise one line when a job starts or ends; and a final summary.
 
-The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. It reads only the
-folders of the runs, so that it works for any launcher and machine.
+The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. The output is read only
+from the folders of the runs, so that it works for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Context manager that shows the progress of ``jobs`` from a thread; ``there``: jobs that were finished before."""
+    """Context manager that shows the progress of ``jobs`` from a thread; ``finished``: number of jobs done before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total, self._there, self._console = len(jobs), finished, console
@@ -144,8 +144,8 @@ def sweep_summary(
     Args:
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before.
-        outcomes: Those that the launcher returned; they show which jobs resumed or were skipped.
-        duplicates: Further jobs of the grid that are the same run as another (rate control at T=1 is the T=1 run).
+        outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
+        duplicates: Number of further jobs of the grid that repeat another run (rate control at T=1 is the T=1 run).
     """
     resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
     skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}

@@ -1,7 +1,7 @@
 """One job of a sweep in its own process.
 
-The process takes the job's lock, logs, builds its context and records failures in its folder. It uses one of several
-GPUs, under any launcher.
+The process takes the job's lock, writes its log, builds the run context and records failures in the job's folder. If
+the settings list several GPUs, the process uses one of them, under any launcher.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
     """Run a job; this is the main function of its process.
 
-    It sends whether the job resumes from a commit, and later the job's state. It exits with 143 on SIGTERM.
+    The process sends whether the job resumes from a commit, and later the job's state. It exits with 143 on SIGTERM.
     """
     surroundings.adopt()
     begin_child()
@@ -116,7 +116,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 
 @contextlib.contextmanager
 def _log(folder: Path) -> Iterator[TextIO]:
-    """Open ``log.txt`` for appending. It receives all output of the process, and the stack of a crash."""
+    """Open ``log.txt`` for appending. The file receives all output of the process, and the stack of a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     with writable(folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         redirect_output(log)
@@ -128,8 +128,8 @@ def _log(folder: Path) -> Iterator[TextIO]:
 def leased(settings: Settings) -> Iterator[str]:
     """Yield the device of this job and hold it while the job runs.
 
-    It is the first of the ``hardware.devices`` with the fewest jobs of this machine and ``paths.output_dir``, or
-    ``hardware.device`` if that list is empty.
+    The device is the first of ``hardware.devices`` with the fewest jobs on this machine that share the
+    ``paths.output_dir``. If the list is empty, the device is ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:

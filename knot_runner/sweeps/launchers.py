@@ -1,13 +1,13 @@
-"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or with one of ours.
+"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or with our own Ray launcher.
 
 Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
 therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
 
 ``hydra/launcher=ray``: each job is a task of a Ray cluster and runs in a separate process. The published launcher
 (hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after another, so the first
-lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes unnecessary, and requires
-boto3. In ours, a job whose worker is lost restarts and resumes from its commit. If it fails, other jobs are not
-affected.
+lost worker ends the sweep. The published launcher also sends Hydra's state with each job, which the plan makes
+unnecessary, and requires boto3. With our launcher, a job whose worker is lost restarts and resumes from its commit. If
+this job fails, other jobs are not affected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_LOST = 2
 class RayLauncher:
     """The Ray launcher.
 
-    ``address``: that of the cluster (:func:`connected`); ``num_cpus``, ``num_gpus``: reserved per job.
+    ``address``: address of the cluster (:func:`connected`); ``num_cpus``, ``num_gpus``: resources reserved per job.
     """
 
     def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:

@@ -1,8 +1,8 @@
-"""State of a run, from its folder, and of a job before a command runs it, from folder and lock.
+"""Reads the state of a run from its folder, and the state of a job before a command runs it from folder and lock.
 
 A run is finished, failed with a cause, or running with its progress. ``progress.json`` is replaced about once a second
-during a run, and ``failed.json`` exists until a later attempt succeeds. Both work on a shared file system, without a
-server.
+during a run, and ``failed.json`` exists until a later attempt succeeds. Both files work on a shared file system,
+without a server.
 """
 
 from __future__ import annotations
@@ -174,9 +174,9 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
 
 
 def _interrupted(job: ComposedJob) -> JobState:
-    """Return the state of an unfinished job without a process.
+    """Return the state of an unfinished job that no process is running.
 
-    It has not started, or has committed a number of rounds (epochs, stages).
+    The job has either not started or committed a number of rounds (epochs, stages).
     """
     commit = "commit.json"
     record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there

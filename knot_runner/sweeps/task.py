@@ -23,7 +23,7 @@ def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
     """Run the job of the plan that ``config`` names in a separate process, and return its outcome.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
-    ``parent``: a process with which this one, the launcher's, ends.
+    ``parent``: process id; the launcher's process, which calls this function, ends when the parent process ends.
     """
     if parent is not None:
         begin_child(parent)
@@ -53,7 +53,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
 
 
 def _messages(pipe: Connection) -> list[Any]:
-    """Return what a job's process sends until it ends: whether it resumes, and its state."""
+    """Return the messages that a job's process sends until it ends: whether the job resumes, and the job's state."""
     messages = []
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -70,7 +70,8 @@ def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
 def lost(folder: Path, kind: Kind, cause: str) -> str:
     """Return the final state of a job whose process died without reporting one.
 
-    It is the state of its result if there is one, else "failed", which is recorded in its folder.
+    If the job has a result, return the state of the result. Otherwise record the failure in the job's folder and return
+    "failed".
     """
     state = status(folder)
     if state is not None:

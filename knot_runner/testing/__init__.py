@@ -1,4 +1,4 @@
-"""Checks that a custom part keeps the contract of its table. The package's parts pass the same checks.
+"""Checks that a custom part follows the rules of its table. The package's parts pass the same checks.
 
 Each check raises ``AssertionError`` with a message that describes the problem, and needs no test framework.
 

@@ -1,4 +1,4 @@
-"""Checks of readers and of partitions, those of the package and custom ones."""
+"""Checks for built-in and custom readers and partitions."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _opened: set[Path] | None = None
 def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
     """Check a reader of images or of texts on small, valid files.
 
-    - Two readings are equal. They have the expected examples, with the types and shapes that the package uses.
+    - Reading the same files twice gives equal results. These have the expected examples, with the types and shapes that
+      the package uses.
     - Nothing is written, and no file outside the folder is opened.
     - ``UserError`` names an entry that is missing, and a file that is truncated or changed (its checksum or, for texts,
       its encoding). A truncated file may be read up to the last whole example.
     - For images, every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
 
     Args:
-        reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or such a function.
-        folder: Data folder. It is copied, and the copy is damaged.
+        reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or a reader function with the same signature.
+        folder: Data folder. The check damages files only in a copy of this folder.
         source: Settings of an image task (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of
             the folder; or the path of a text file below it.
-        expected: Class number of each image, those of the training set first; for texts, the columns of each
-            record.
+        expected: Class number of each image, with training images first; for texts, the columns of each record.
 
     Raises:
         AssertionError: The reader breaks one of these rules.
@@ -92,7 +92,7 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
-    """Return the paths of the existing files that ``files`` describe, those of a folder one by one."""
+    """Return the paths of the existing files that ``files`` describe. A folder contributes each of its files."""
     folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
     return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
 
@@ -104,16 +104,17 @@ def check_partition(
 
     - Each client has a unique name, ascending rows without repetition, and at least one training example.
     - Each example belongs to one client, or to a number of clients in the range ``owners``.
-    - The same seed gives the same partition, another seed another one.
-    - It works for one client and for one class, or refuses them with a ``UserError`` that names the setting.
+    - The same seed gives the same partition, and another seed gives another partition.
+    - The partition works for one client and for one class, or raises a ``UserError`` that names the setting.
     - More clients than training examples are refused.
 
     Args:
-        partition: Name in ``PARTITIONS``, or such a function.
-        settings: Its settings, a dataclass with ``kind`` and, if the number of clients can be set, ``clients``.
+        partition: Name in ``PARTITIONS``, or a partition function with the same signature.
+        settings: The partition's settings, a dataclass with ``kind``. If the number of clients can be set, it also
+            has ``num_clients``.
         owners: Smallest and largest number of clients of an example, such as (0, 1).
         seeded: Whether the assignment of training examples depends on the seed.
-        labels: Whether it depends on the labels. If not, other labels must give the same partition.
+        labels: Whether the assignment depends on the labels. If not, other labels must give the same partition.
 
     Raises:
         AssertionError: The partition breaks one of these rules.
@@ -158,7 +159,7 @@ def _contents(root: Path) -> dict[Path, bytes]:
 
 
 def opened_files() -> AbstractContextManager[set[Path]]:
-    """Return a context manager that collects the absolute paths of the files that this process opens within it."""
+    """Return a context manager that collects the absolute paths of the files that this process opens inside it."""
     return mock.patch(f"{__name__}._opened", set())
 
 

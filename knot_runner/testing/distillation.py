@@ -1,4 +1,4 @@
-"""Checks of the parts of a distillation: loss terms and weightings of teachers."""
+"""Checks for the parts of a distillation: loss terms and teacher weightings."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     """Check a loss term on random outputs of a student and two teachers, whose features have other sizes.
 
     - The loss has shape [] or [batch] and the logits' dtype, is finite and at least ``least``, also for a batch of one
-      example. Outside training it is equal for equal batches. The teachers' outputs are not changed.
+      example. Outside training, equal batches give equal losses. The teachers' outputs are not changed.
     - The gradient equals central differences, reaches everything that the term reads (``taps``; the logits for
       ``none``), and is finite for features of 0.
-    - If the term ``reads_labels``, it is 0 without labels; otherwise it does not depend on them.
-    - Unless it draws from the batch's generator, it does not depend on the order of the examples.
-    - Unless it has parameters, the same teacher twice counts as one.
-    - ``zero_when_equal``: it and its gradient are 0 for a student equal to its teacher.
+    - If the term ``reads_labels``, the loss is 0 without labels. Otherwise the loss does not depend on labels.
+    - Unless the term draws from the batch's generator, the loss does not depend on the order of the examples.
+    - Unless the term has parameters, passing the same teacher twice does not change the loss.
+    - If ``zero_when_equal``, the loss and its gradient are 0 for a student equal to its teacher.
 
-    It sets torch's seed.
+    The check sets torch's seed.
 
     Args:
         term: The term, or its name in ``TERMS``.
-        zero_when_equal: Whether the term has this property.
+        zero_when_equal: Whether the loss must be 0 for a student equal to its teacher.
         least: Lower bound of the loss.
         options: Settings of the term, without ``weight``.
 
@@ -99,7 +99,7 @@ def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
 def _asked(
     loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the loss of the examples ``rows``, and its gradients by the student's outputs (0 if unused)."""
+    """Return the loss of the examples ``rows``, and its gradients for the student's outputs (0 if unused)."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     student_part, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
@@ -114,12 +114,12 @@ def check_weighting(weighting: str | Weighting) -> None:
 
     - Weights are [examples, teachers], finite and not negative. This also holds for a single teacher, and for teachers
       whose outputs equal their biases, the uniform distribution, or one label.
-    - The weights do not depend on the order of the teachers, and those of an example not on other examples.
+    - The weights do not depend on the order of the teachers, and an example's weights do not depend on other examples.
     - Teachers with equal outputs, shares and biases have equal weights.
 
     Args:
-        weighting: The function, or its name in ``WEIGHTINGS``. Only weightings of the package that read no biases
-            receive None for them.
+        weighting: The function, or its name in ``WEIGHTINGS``. Functions receive the biases; for names, weightings
+            that read no biases receive None.
 
     Raises:
         AssertionError: The weighting breaks one of these rules.

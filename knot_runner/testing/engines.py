@@ -36,20 +36,20 @@ _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "bu
 def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-9) -> None:
     """Check that ``hardware.engine=name`` trains clients, and infers, as ``hardware.engine=loop`` does.
 
-    The check runs on the CPU in float64, for a cohort of clients of two networks (an MLP, and a residual network with
-    BatchNorm) with 17, 16, 5 and 1 examples in batches of 8. It compares weights [P], buffers [Q], mean loss, steps and
-    correct test predictions. It covers plain SGD, momentum, weight decay, the proximal term, several epochs, control
-    variates, AdamW, and an objective that reads features. It also compares logits and features of test and training
-    examples, of no examples, and of more than one chunk. Results are bitwise equal for any order of requests and any
-    ``hardware.num_workers``, an empty list gives an empty list, and requests are not changed.
+    The check runs on the CPU in float64. Clients train two networks (an MLP, and a residual network with BatchNorm) on
+    17, 16, 5 and 1 examples in batches of 8. The check compares weights [P], buffers [Q], mean loss, steps and correct
+    test predictions. It covers plain SGD, momentum, weight decay, the proximal term, several epochs, control variates,
+    AdamW, and an objective that reads features. It also compares logits and features of test and training examples, of
+    no examples, and of more than one chunk. Results must be bitwise equal for any order of requests and any
+    ``hardware.num_workers``. An empty list must give an empty list, and requests must not be changed.
 
     Args:
         name: An entry of the table ``ENGINES``, or a folder of ``knot_runner/engines``.
         workers: The values of ``hardware.num_workers`` that are tried.
-        within: The largest difference from the loop, relative to the largest value of a vector.
+        within: The largest allowed difference from the loop, relative to the largest value of a vector.
 
     Raises:
-        AssertionError: The first difference.
+        AssertionError: A result differs. The message describes the first difference.
     """
     cohort, questions = _cohort(), _questions()
     models = [*(request.start for request in cohort.values()), *(request.model for request in questions.values())]
@@ -67,7 +67,7 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 def _answers(
     name: str, workers: int, cohort: dict[str, LocalTraining], questions: dict[str, Inference]
 ) -> dict[str, Tensor]:
-    """Return the engine's results of all requests, each part by its name."""
+    """Return the engine's results for all requests, each part under its name."""
     hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
     with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} returns results that were not requested"

@@ -1,4 +1,4 @@
-"""A check of launchers of sweeps against ``hydra/launcher=basic``."""
+"""A check that compares a sweep launcher with ``hydra/launcher=basic``."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _JOB = (
 def check_launcher(name: str, *overrides: str) -> None:
     """Check that ``hydra/launcher=name`` runs a sweep as ``basic`` does.
 
-    The sweep has three jobs, and the second one is refused. The other two have the results, rounds and weights of
-    ``basic``. The second has its ``failed.json``, and the exit code is 2, for a user error. The same command without
-    that job ends with 0 and starts no job again.
+    The sweep has three jobs, and the settings of the second job are invalid. The other two jobs must have the same
+    results, rounds and weights as with ``basic``. The second job must have a ``failed.json``, and the exit code must be
+    2, for a user error. The same command without the second job must end with 0 and start no job again.
 
     Args:
         name: The name of the launcher; its package must be installed.
         overrides: Further overrides of the command, such as ``hydra.launcher.n_jobs=2``.
 
     Raises:
-        AssertionError: The first difference.
+        AssertionError: A result differs. The message describes the first difference.
     """
     with tempfile.TemporaryDirectory() as folder:
         basic, launched = Path(folder, "basic"), Path(folder, "own")
@@ -62,7 +62,7 @@ def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:
-    """Run the sweep, which should end with ``expected``; return its jobs' logs, with one line for each start."""
+    """Run the sweep and require the exit code ``expected``; return its jobs' logs, with one line for each start."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(["-m", *small_run(_JOB, out, *words)])
     assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{errors.getvalue()}"

@@ -1,7 +1,7 @@
 """Checks of a federated algorithm on small runs.
 
 Each check takes ``words``, the overrides that select the algorithm, and ``folder``, an empty folder for its runs. The
-overrides are added to those of :data:`SMALL_RUN` and replace those with the same key::
+overrides are added to :data:`SMALL_RUN` and replace entries with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
@@ -75,7 +75,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     ``atol``: the largest difference allowed.
 
-    An engine that refuses the model or the algorithm (``hardware.engine``) is left out.
+    An engine that refuses the model or the algorithm (a ``UserError`` for ``hardware.engine``) is left out.
     """
 
     def numbers(engine: str) -> dict[str, Tensor]:
@@ -91,7 +91,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check that a round in which all clients of a fleet fail counts, and changes nothing that clients receive."""
+    """Check that a round in which all clients of a fleet fail is counted, and changes nothing that clients receive."""
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
     nobody = {row["round"]: row for row in rows if not row["participants"]}
@@ -104,23 +104,23 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
 
 
 def check_one_client(words: Sequence[str], folder: Path) -> None:
-    """Check a federation of one client."""
+    """Check that a federation of one client runs."""
     rows = _record(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")["rows"]
     assert all(set(row["participants"]) == {0} for row in rows), "the one client is not in every round"
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
-    """Check twenty clients, each with examples of a single class."""
+    """Check that a run with twenty clients works if each client has examples of a single class."""
     _record(
         words, folder, "partition=pairs", "partition.num_clients=20", f"partition.groups={[[n] for n in range(10)]}"
     )
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
-    """Check that ``privacy`` clips everything that a client sends, or that the algorithm refuses it in one line.
+    """Check that ``privacy`` clips everything that a client sends, or that the algorithm refuses privacy in one line.
 
-    There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. The server's
-    entries change by at most the bound times the number of participants, divided by their expected number.
+    There is no noise, and every message exceeds the bound ``clip``. All messages must be logged as clipped. The global
+    weights must change by at most the bound times the number of participants, divided by their expected number.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
@@ -139,7 +139,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
 
 
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
-    """Run the small run with ``words`` and ``more``, and check its records."""
+    """Run the small run with the overrides ``words`` and ``more``, and check its records."""
     finished = run(small_run(words, folder, *more))
     result, *rows = untimed(finished)
     assert result["status"] == "done", f"the run has {result['status']}"
@@ -156,7 +156,7 @@ def untimed(finished: FinishedRun) -> list[Record]:
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
-    """Return the overrides of the small run with ``words`` and ``more``, without repeated keys, below ``folder``."""
+    """Return the overrides of the small run in ``folder``. ``words`` and ``more`` replace defaults of the same keys."""
     chosen = [*SMALL_RUN]
     for part in (words, more):
         keys = {word.split("=", 1)[0] for word in part}
@@ -167,7 +167,7 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
 
 
 def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:
-    """Run the small run; return its rows, and the state's tensors by round, counted from 1."""
+    """Run the small run; return its log rows, and the state's tensors by round number, counted from 1."""
     states: dict[int, Record] = {}
 
     def keep(step: int, state: Record) -> None:

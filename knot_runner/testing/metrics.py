@@ -19,13 +19,13 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
 
     These rules are checked:
 
-    * The facts for tables: ``better`` is a direction, ``scale`` and ``top`` are positive.
-    * The value is a finite number from 0 to ``top``, and the metric changes no array. It does not depend on the order
-      of the examples. Certain and correct predictions score at least as well as random ones.
-    * ``of_sums``, if there is one, gives each resample in a batch the same value as alone, also if all examples have
-      one class. Sums over the parts of a test set add up to those of the whole.
+    * Attributes for tables are valid: ``better`` is a direction, and ``scale`` and ``top`` are positive.
+    * The value is a finite number from 0 to ``top``, and the metric changes no array. The value does not depend on the
+      order of the examples. Certain and correct predictions score at least as well as random ones.
+    * ``of_sums``, if set, gives each resample the same value in a batch as alone, also if all its examples have one
+      class. The sums of two parts of a test set, added up, give the value of the whole.
 
-    For a metric that does not read predictions, only the facts are checked.
+    For a metric that does not read predictions, only the attributes for tables are checked.
 
     Args:
         metric: Name in ``METRICS``, or the entry itself.

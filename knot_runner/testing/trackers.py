@@ -25,12 +25,14 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
     * The tracker begins once, receives every row in order, then the summary, and is closed. It accepts rows with nested
       keys, texts, ``None`` and numbers that are not finite.
-    * It continues a run that resumes, and is closed as failed if the run ends with an error.
-    * It does not change the other files of the run's folder.
-    * If one of its calls fails, the run continues, one line reports the failure, and the tracker is not called again.
+    * The tracker continues a run that resumes, and is closed as failed if the run ends with an error.
+    * The tracker does not change the other files of the run's folder.
+    * If a call of the tracker fails, the run continues. One line reports the failure, and the tracker is not called
+      again.
 
     Args:
-        name: Name in ``TRACKERS``. A tracker that needs a service mirrors to it, unless you replace its client.
+        name: Name in ``TRACKERS``. A tracker that needs a service mirrors to this service, unless you replace its
+            client.
         folder: Existing folder of the run, without a ``result.json``.
         options: ``tracker.options`` of the run.
 
@@ -52,7 +54,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
 
 def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
-    """Mirror a run, or one that ends with an error after its rows; return the tracker's calls and reports."""
+    """Mirror a run, which ends with an error after its rows if ``crash``; return the tracker's calls and reports."""
     entry = TRACKERS[run.spec.name]
     calls: list[tuple[str, Any]] = []
     notes: list[str] = []

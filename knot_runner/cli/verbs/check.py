@@ -29,7 +29,7 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, the preview of the missing ones, and their expected time. Return 2 if the sweep would stop."""
+    """Print the jobs, the preview of missing jobs, and their expected time. Return 2 if the sweep would stop."""
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
@@ -116,7 +116,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """Return a line such as ``33 jobs, 12 done, 21 to do``, with the number of started ones among the last."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do (1 running)``; parentheses list jobs that have started."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":

@@ -100,7 +100,7 @@ def _print_one(data_set: DataSet, root: Path | None) -> None:
 
 
 def _file_line(file: DataFile, root: Path | None) -> str:
-    """Return state, size and checksum of a local file, and the published ones."""
+    """Return the state, size and checksum of a local file, and the published size and checksum."""
     checksum = f"sha256 {file.sha256}"
     if file.sha256 is None:
         checksum = "no published checksum" if file.size is None else "size only"

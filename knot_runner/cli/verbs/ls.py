@@ -1,4 +1,4 @@
-"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, including the user's.
+"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, including the user's files.
 
 Descriptions are read from the first lines of the YAML files, so that the command is fast.
 """
@@ -78,9 +78,9 @@ def hidden(config_dir: str | None) -> list[Path]:
 
 
 def algorithm_of(path: Path) -> str:
-    """Return ``algorithm`` of the YAML file of a method, or of its defaults.
+    """Return the value of ``algorithm`` in the YAML file of a method, or in the files that its ``defaults`` list.
 
-    The result is "" if none sets it or the file cannot be read.
+    The result is "" if no file sets ``algorithm`` or the file cannot be read.
     """
     with contextlib.suppress(*UNREADABLE):
         content = _loaded(path)
@@ -115,6 +115,6 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """Return the content of a YAML file, parsed by libyaml if PyYAML has it (ten times as fast)."""
+    """Return the content of a YAML file. The libyaml parser, ten times as fast, is used if PyYAML includes it."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return loader(path.read_text(encoding="utf-8")).get_single_data()

@@ -1,7 +1,7 @@
 """Verbs for presets: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published ones. Both read
-records. This module also composes the preset for ``plot``, ``report`` and ``reproduce``.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers next to the published numbers. Both verbs
+read only the records of runs. This module also composes the preset for ``plot``, ``report`` and ``reproduce``.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset, and further overrides ``words`` of its command.
+    """A preset that can be reproduced, with further overrides ``words`` for its command.
 
-    ``minutes``: the recorded time of its ``runs`` (None: unknown).
+    ``minutes``: the recorded total time of the preset's ``runs``; None if unknown.
     """
 
     preset: str
@@ -69,7 +69,7 @@ class Candidate:
 
     @functools.cached_property
     def claims(self) -> int:
-        """Return the number of claims about its runs."""
+        """Return the number of claims about the candidate's runs."""
         return len(self.verdicts())
 
     def left(self) -> int:
@@ -77,7 +77,7 @@ class Candidate:
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float | None:
-        """Return the minutes on two CPU cores for the missing runs; None if the time of the preset is unknown."""
+        """Return the estimated minutes for the missing runs on two CPU cores; None without a recorded time."""
         if self.listed.minutes is None:
             return None
         return self.listed.minutes * self.left() / self.listed.runs
@@ -110,8 +110,8 @@ def reproduce_command(options: argparse.Namespace) -> int:
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
     """Return the presets of ``reproduce.yaml`` and of the papers' files of that name.
 
-    If ``config_dir`` has that file, return only its presets. Raises :class:`UserError` naming the file and the invalid
-    key.
+    If ``config_dir`` has a ``reproduce.yaml``, return only its presets. Raises :class:`UserError` naming the file and
+    the invalid key.
     """
     paths = [Path(config_dir or config_folder(), LIST_FILE)]
     if config_dir is None or not paths[0].exists():
@@ -156,7 +156,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates by claims per minute of their missing runs, largest first; those of unknown time last."""
+    """Return candidates by claims per minute of their missing runs, largest first; unknown times come last."""
 
     def rank(candidate: Candidate) -> tuple[bool, float]:
         minutes = candidate.minutes_left()
@@ -168,7 +168,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _execute(candidate: Candidate, end: float) -> str:
-    """Run the missing runs of a preset until ``end`` (monotonic clock); return why some are still missing, or ""."""
+    """Run the missing runs of a preset until ``end`` (monotonic clock). Return why some are still missing, or ""."""
     from knot_runner.data.preflight import no_data
 
     if not candidate.left():

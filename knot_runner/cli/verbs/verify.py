@@ -117,7 +117,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Return the names of files whose digests differ; if there are none, the digests of all data read."""
+    """Return the names of files whose digests differ. If all files match, return the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     def digests(result: RunResult) -> set[tuple[str, str]]:

@@ -1,5 +1,5 @@
 """Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
 
-Open ``run.py`` first: one run's settings, whole. ``text_tasks.py`` and ``image_tasks.py``: what is learned;
-``methods/``: by what; ``checks.py``: whether they fit together.
+Start with ``run.py``, which has the settings of a whole run. ``text_tasks.py`` and ``image_tasks.py`` define tasks,
+``methods/`` defines methods, and ``checks.py`` checks that tasks, methods and other groups fit together.
 """

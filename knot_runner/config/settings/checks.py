@@ -1,6 +1,6 @@
-"""Checks that the groups of a composed config fit together, and a federated run's settings (``Family.check``).
+"""Checks that the groups of a composed config fit together, and checks of a federated run's settings.
 
-The latter build nested settings, too, such as those of models that a method names.
+The federated checks (``Family.check``) also build nested settings, such as those of models that a method names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     """Check that task, method, model, training and partition fit the ``family`` of the method.
 
     Raises:
-        Misfit: One does not fit.
+        Misfit: One of these groups does not fit.
     """
     task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
@@ -96,14 +96,15 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Return whether a composed ``training`` has a block for methods that train nothing, and no value was set."""
+    """Return whether a composed ``training`` has a block for methods without training, and sets no other value."""
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     """Check that task and method can use another data set of images as the transfer set.
 
-    A federated method that does not distill ignores it, so that one command compares it with methods that do.
+    A federated method that does not distill ignores the transfer set. One command can therefore compare it with methods
+    that distill.
     """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
@@ -136,8 +137,8 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
 def training_values(config: Config, kind: str) -> Config:
     """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
 
-    They are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user or a preset
-    set. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+    The values come from the block ``for_KIND``. Values outside of blocks, set by a user or a preset, override them. In
+    a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 
     Raises:
         Misfit: The training has blocks, but none that applies.
@@ -163,7 +164,7 @@ def _variants(block: Config) -> list[str]:
 
 
 def _chosen(block: Config, names: set[str]) -> Config:
-    """Return the values of ``block``, overridden by those of its variants ``names``, in their order."""
+    """Return the values of ``block``, overridden in order by the values of its variants ``names``."""
     values = {key: value for key, value in block.items() if not key.startswith(VARIANT)}
     for key, variant in block.items():
         if key in names:
@@ -172,7 +173,7 @@ def _chosen(block: Config, names: set[str]) -> Config:
 
 
 def _merged(values: Config, over: Config) -> Config:
-    """Return ``values`` overridden by those of ``over``, at any depth."""
+    """Return ``values`` overridden by ``over`` at any depth."""
     merged = dict(values)
     for key, value in over.items():
         below = merged.get(key)
@@ -207,7 +208,7 @@ def check_federated_method(settings: Settings) -> None:
 
 
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
-    """Check that ``method.models`` are distinct and not pre-trained, and that a feature generator has logits.
+    """Check that ``method.models`` are distinct and not pre-trained. FedGen also requires a model that outputs logits.
 
     Raises :class:`UserError`.
     """

@@ -1,4 +1,4 @@
-"""Checks of a distillation's settings (``Family.check``), which build the settings of teachers, too."""
+"""Checks of a distillation's settings (``Family.check``). The checks also build the settings of teachers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Families of methods: the registration of each kind of run.
 
 A family gives its modules as strings (``package.module:function``), so that composition imports neither torch nor
-reports. :func:`load` imports one when it is needed. The dataclasses of settings are separate from the algorithms for
-the same reason. A plug-in registers a custom family with :func:`register`.
+reports. :func:`load` imports a module when it is needed. The dataclasses of settings are separate from the algorithms
+for the same reason. A plug-in registers a custom family with :func:`register`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def family_of_algorithm(algorithm: str) -> Family:
 def other_owners(key: str, algorithm: str) -> str:
     """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
 
-    The text lists the algorithms that have the setting; it is "" if there are none.
+    The text lists the algorithms that have the setting. It is "" if no algorithm has the setting.
     """
     names = [name for family in FAMILIES.values() for name in family.settings]
     owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]

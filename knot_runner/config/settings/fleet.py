@@ -81,7 +81,7 @@ class FleetSettings:
             require(in_time, "deadline", "required by late=partial, but not set")
 
     def check(self, method: Any) -> None:
-        """Raise :class:`UserError` where ``method`` does not support the fleet."""
+        """Raise :class:`UserError` if ``method`` does not support the fleet."""
         if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
             raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use fleet=none")

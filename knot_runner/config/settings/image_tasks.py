@@ -24,10 +24,10 @@ UNLABELED = -1
 class ImageFiles:
     """Images on disk, relative to ``paths.data_dir``.
 
-    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives),
-    ``idx`` (images and labels), ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip).
-    ``gld23k``: CSV of user_id, image_id, class; images in ``../images``. ``files``: unlabeled images for
-    ``transfer``. Or the reader of a plug-in.
+    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives), ``idx`` (images and labels),
+    ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip). ``gld23k``: CSV of user_id, image_id,
+    class; images in ``../images``. ``files``: unlabeled images for ``transfer``. A plug-in can add a reader for another
+    format.
     """
 
     #: file format
@@ -131,7 +131,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return a message on keys of ``task`` as a message on the same keys of ``transfer``."""
+    """Return the message ``line`` about keys of ``task``, rewritten for the same keys of ``transfer``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 
@@ -139,7 +139,7 @@ def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
     """Check that ``images``, a transfer set, are not the images of ``task``.
 
     Raises:
-        UserError: They are.
+        UserError: The transfer set and the task have the same images.
     """
     sources = [images.local, task.local]
     theirs, ours = (set() if source is None else {*source.train, *source.test} for source in sources)

@@ -77,7 +77,7 @@ class CnnSettings:
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
-    """Check that the number of groups of a ``model`` divides ``channels``, which ``what`` describes."""
+    """Check that the number of normalization groups divides ``channels``; ``what`` describes the channels in errors."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
     require(fits, "groups", f"expected a divisor of {what}, got {model.groups}")
 

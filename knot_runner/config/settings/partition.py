@@ -169,13 +169,14 @@ PERSONAL_VALID = 0.2
 def transfer_group(config: Config) -> Config | None:
     """Return the group ``transfer`` of a composed config, unchecked.
 
-    It describes another data set as the transfer set. It is None if the group is missing or empty (``transfer=none``).
+    The group describes another data set as the transfer set. The result is None if the group is missing or empty
+    (``transfer=none``).
     """
     return config.get("transfer") or None
 
 
 def party_shares(config: Config) -> Config:
-    """Return the shares of the partition of a composed distillation, with defaults for null ones, unchecked."""
+    """Return the partition's shares for a composed distillation, unchecked. Null shares are replaced by defaults."""
     partition = config["partition"]
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
@@ -186,7 +187,7 @@ def party_shares(config: Config) -> Config:
 def stages_valid(config: Config) -> float | None:
     """Return the share of images that a composed distillation holds out by default.
 
-    It is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
+    The share is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
     """
     method, training = config["method"], config["training"]
     unused = {"distill"} if method["algorithm"] == "teachers" else set()
@@ -202,10 +203,10 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """Return the shares that a composed federated run holds out from its clients, unchecked; {} if there are none.
+    """Return the shares that a composed federated run holds out from its clients, unchecked; {} without any share.
 
     ``transfer`` has a default if a server distills, unless the task or the group ``transfer`` has a transfer set.
-    ``valid`` has one if personalized models are selected or trained on held-out examples.
+    ``valid`` has a default if personalized models are selected or trained on held-out examples.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}

@@ -53,7 +53,7 @@ class UserPrivacySettings:
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
     def check(self, settings: Settings) -> None:
-        """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
+        """Raise :class:`UserError` for settings that privacy does not cover; the method's messages are not checked."""
         method, privacy = settings.method, f"privacy={self.name}"
         chosen = f"method={method.name}"
         if not isinstance(method, FederatedSettings):

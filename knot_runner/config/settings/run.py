@@ -205,7 +205,7 @@ def _fill_in(settings: Settings) -> None:
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Choose the solver of each :class:`TransportProblem` in ``value`` where it is null."""
+    """Choose the solver of each :class:`TransportProblem` in ``value`` whose solver is null."""
     if hasattr(value, "choose_solver"):
         value.choose_solver(on_tree)
     if dataclasses.is_dataclass(value):
@@ -218,7 +218,7 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Return the groups whose kind depends on the task. They are built first so that errors name their keys."""
+    """Return the groups whose kind depends on the task. Building these groups first lets errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
@@ -245,7 +245,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
 
 
 def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Check that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
+    """Check that formats of local files are ``known``. Formats of plug-ins are checked when files are loaded."""
     for key, value in group.items():
         if not isinstance(value, dict):
             continue

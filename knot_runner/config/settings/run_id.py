@@ -28,7 +28,7 @@ LABELED = ("model", "training", "fleet", "privacy")
 
 
 def settings_record(settings: Settings) -> Config:
-    """Return all settings of a run as plain data, as in config.yaml. They build the same run again."""
+    """Return all settings of a run as plain data, as in config.yaml. Building this data again gives the same run."""
     record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
     shares |= record.pop("held_out") or {}

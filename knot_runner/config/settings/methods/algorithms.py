@@ -1,8 +1,9 @@
 """Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
-A class holds the settings of its algorithm only, so that a setting of another algorithm cannot be set. Its class
-attributes hold facts that bundles and partitions need. A plug-in's class derives from :class:`AveragingSettings` or
-:class:`FederatedSettings`, and is registered with its functions (:class:`~knot_runner.methods.contract.Method`).
+A class holds only the settings of its algorithm, so that a setting of another algorithm cannot be set. Class attributes
+describe properties of the algorithm that bundles and partitions need. A plug-in's class derives from
+:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
+(:class:`~knot_runner.methods.contract.Method`).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class FedGenSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedPerSettings(AveragingSettings):
-    """Shares the body; every client keeps its head (Arivazhagan et al. 2019)."""
+    """Shares the body of the model; every client keeps its own head (Arivazhagan et al. 2019)."""
 
     functions = "knot_runner.methods.federated.personal:SHARED_BODY"
     travels = ("!head",)
@@ -111,7 +112,7 @@ class FedPerSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedRepSettings(FedPerSettings):
-    """FedPer, but trains the head before the body (Collins et al. 2021)."""
+    """Shares the body as FedPer does, but trains the head before the body (Collins et al. 2021)."""
 
     #: epochs for the head; the body trains for the remaining ``training.local_epochs``; null: one for the body
     head_epochs: Steps | None

@@ -162,7 +162,7 @@ class AverageSchedule:
 
 @dataclass
 class SnapshotSchedule:
-    """The teacher is the student of the previous epoch; the first epoch has no teacher."""
+    """The teacher is the student after the previous epoch; the first epoch has no teacher."""
 
     kind: Literal["snapshot"]
 

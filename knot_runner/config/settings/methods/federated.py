@@ -207,7 +207,7 @@ def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
 
 
 def federated_words(method: Config) -> dict[str, str]:
-    """Return key -> words of the settings that a job's title always shows: temperature and graph of the clusters."""
+    """Return key -> text for the settings that a job's title always shows: the temperature and the cluster graph."""
     words = {"method.temperature": "", "method.lr_control": ""}
     temperature = method.get("temperature")
     if temperature not in (None, 1):

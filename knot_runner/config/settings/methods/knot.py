@@ -19,7 +19,7 @@ class EntropySettings:
 
 
 class TransportProblem:
-    """What settings of a transport loss and of a transport term have in common."""
+    """Settings that transport losses and transport terms share."""
 
     solver: Any
     epsilon: float
@@ -32,7 +32,7 @@ class TransportProblem:
         require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
 
     def choose_solver(self, on_tree: bool) -> None:
-        """Set ``solver`` where it is null; ``on_tree``: whether classes are leaves of a tree."""
+        """Set ``solver`` if it is null. ``on_tree``: whether classes are leaves of a tree."""
         # newton is made for few classes: 62 take seconds a step
         self.solver = self.solver or ("tree" if on_tree else "newton")
 
@@ -98,7 +98,7 @@ class KnotSettings:
 
 @dataclass
 class TeachersSettings:
-    """Local models and the pretrained global model only (KNOT, Table 1)."""
+    """Trains only the local models and the pretrained global model, without distillation (KNOT, Table 1)."""
 
     name: str
     algorithm: Literal["teachers"]
@@ -110,7 +110,7 @@ class TeachersSettings:
 class MutualSettings:
     """Mutual learning between KNOT's parties (Zhang et al. 2018, Anil et al. 2018).
 
-    Each trains on labels and on the others' outputs for the transfer set.
+    Each party trains on labels and on the other parties' outputs for the transfer set.
     """
 
     name: str

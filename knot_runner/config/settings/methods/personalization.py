@@ -1,4 +1,4 @@
-"""Settings of personalization: what follows the last round."""
+"""Settings of personalization after the last round."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TuningSettings(LocalSettings):
 
     @property
     def length(self) -> int:
-        """Return the number of all epochs."""
+        """Return the total number of epochs."""
         return self.epochs * self.slower
 
     @property

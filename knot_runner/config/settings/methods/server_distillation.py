@@ -72,7 +72,7 @@ class ServerDistillation:
         require_sgd_momentum(self.optimizer, self.momentum)
 
     def _require_of_terms(self) -> None:
-        """Check that no setting is set that ``terms`` replaces."""
+        """Check that settings that ``terms`` replaces are not set."""
         for key in ("student_temperature", "teacher_temperature"):
             require(getattr(self, key) == 1, key, "not supported with 'terms', which have own temperatures. Use 1")
         require(self.ensemble == "logits", "ensemble", "'each' is not supported with 'terms'. Use 'logits'")
