@@ -46,8 +46,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 
 def _window_means(size: int, smaller: int) -> Tensor:
-    """Return a matrix [smaller, size] whose rows average windows; together, the windows cover all ``size`` positions.
-    """
+    """Return a matrix [smaller, size] whose rows average windows that together cover all ``size`` positions."""
     rows = torch.zeros(smaller, size, dtype=torch.float64)
     for i in range(smaller):
         first, end = i * size // smaller, -(-(i + 1) * size // smaller)

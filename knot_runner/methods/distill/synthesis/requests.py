@@ -26,8 +26,7 @@ from knot_runner.models.taps import tap_names
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """Compute the records of a teacher's activations on its training images, which the owner releases with the teacher.
-    """
+    """Compute the records of a teacher's activations on its training images, which its owner releases as well."""
 
     stage: Literal["records"]
     party: str
