@@ -193,8 +193,7 @@ FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_ea
 
 @dataclass(frozen=True)
 class Head:
-    """A client's last layer, ``weight`` [C, H] and ``bias`` [C], and its number of examples per label, ``counts`` [C].
-    """
+    """A client's last layer, ``weight`` [C, H] and ``bias`` [C], and its examples per label, ``counts`` [C]."""
 
     weight: Tensor
     bias: Tensor
