@@ -199,7 +199,7 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message for logits or features that are all 0, with the shapes of the messages.
 
-    It is {} in rounds without a second message.
+    The message is {} in rounds without a second message.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

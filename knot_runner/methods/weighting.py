@@ -37,7 +37,7 @@ def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     """Return weighting E, the L2 confidence (definition 5.1).
 
-    It is the L2 distance of the teacher's output from the teacher's probability bias B_k.
+    The confidence is the L2 distance of the teacher's output from the teacher's probability bias B_k.
     """
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
@@ -63,8 +63,8 @@ WEIGHTINGS: Table[Weighting] = Table(
 def equal_where_zero(weights: Tensor) -> Tensor:
     """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
 
-    The weights can then be normalized. Such an example has equal weights, because no teacher departs from its
-    reference.
+    The weights can then be normalized. If all weights of an example are 0, no teacher departs from its reference, so
+    all teachers count equally.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 

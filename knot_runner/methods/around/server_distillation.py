@@ -1,8 +1,9 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
-The clients' logits on unlabeled examples form a second message. They are the averaged model's targets, with any loss
-and weighting of KNOT (:mod:`knot_runner.methods.losses`). Because the server has the clients' models, it computes their
-logits itself. Distillation adds no entries to the state, because each distillation starts from the averaged model.
+The clients' logits on unlabeled examples form a second message. The averaged model is trained on these logits, with any
+loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). Because the server has the clients' models, it computes
+their logits itself. Distillation adds no entries to the state, because each distillation starts from the averaged
+model.
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ def fold(
 ) -> Folded:  # fmt: skip
     """Replace the models by the distilled models.
 
-    The log entries are the distillation loss and steps. In rounds with an evaluation, they also hold the test accuracy
-    before and after distillation. It is measured with the server's model, or with each client's model on the client's
-    own test set.
+    The log entries are the distillation loss and steps. In rounds with an evaluation, the log also holds the test
+    accuracy before and after distillation. This accuracy is measured with the server's model, or with each client's
+    model on the client's own test set.
     """
     if not distilled:
         return state, {}
@@ -255,7 +256,7 @@ def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
     """Return the training configuration for distillation.
 
-    It has no augmentation, because the clients' logits belong to the original images.
+    The configuration has no augmentation, because the clients' logits belong to the original images.
     """
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),

@@ -22,7 +22,7 @@ _FLOOR = 1e-7
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
     """Return random positions of negative examples for each of ``positions`` [B]: [B, ``count``].
 
-    They are drawn from ``examples`` positions. No example is its own negative.
+    Negatives are drawn from all ``examples`` positions except the example's own position.
     """
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])

@@ -216,9 +216,9 @@ def phases_of(config: DistillSettings) -> list[PhaseSettings]:
 def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
-    It is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with
-    ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. It keeps the
-    weights of its last epoch, because a network in a phase may not classify yet.
+    This training is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with
+    ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
+    keeps the weights of its last epoch, because its network may not classify yet.
     """
     phases, done = phases_of(config), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None

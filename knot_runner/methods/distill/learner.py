@@ -43,7 +43,7 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Return whether the loss needs a teacher. Without a teacher, such a loss is 0."""
+        """Return whether the loss needs a teacher. Without a teacher, the loss is 0."""
         return TERMS[self.name].needs_teacher
 
 

@@ -109,7 +109,7 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the student's weights, and the training facts of all students with a training time of 0."""
+        """Return the student's weights and the training facts of all students. The training time is set to 0."""
         trained, prefix = resources.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}

@@ -1,8 +1,8 @@
 """APFL (Deng et al. 2020, Algorithm 1): a client uses a mix alpha v + (1 - alpha) w of its own and the global model.
 
-In every step, w moves along its own gradient, and v along the gradient of f(alpha v + (1 - alpha) w), which is alpha
-times the gradient at the mixed model. Both gradients are computed before the step. An adaptive alpha changes in the
-first step of a round (eq. 10):
+Here v is the client's own model and w the global model. In every step, w moves along its own gradient, and v along the
+gradient of f(alpha v + (1 - alpha) w), which is alpha times the gradient at the mixed model. Both gradients are
+computed before the step. An adaptive alpha changes in the first step of a round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 

@@ -1,6 +1,7 @@
 """Logit chilling (FLex&Chill, arXiv 2401.09986): the temperature of a client's local training, for every method.
 
-Clients minimize CE(z / T, y) (eq. 1). The gradient of this loss at the logits is (p_T - y) / T (eq. 2).
+With logits z, label y and temperature T, clients minimize CE(z / T, y) (eq. 1). The gradient of this loss at the logits
+is (p_T - y) / T (eq. 2), where p_T = softmax(z / T).
 
 Differences from the paper: the paper's experiments use a constant T. Temperatures per round, per client or per sample
 follow the proposals in the paper's discussion (section 5). See docs/papers/chill.md.

@@ -23,7 +23,7 @@ class Clusters:
     """The result of a clustering.
 
     Attributes:
-        labels: The cluster of each client. Clusters are numbered in the order of their first clients.
+        labels: Each client's cluster number. Clusters are numbered in the order of their first clients.
         eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
     """
 

@@ -1,6 +1,7 @@
 """Federated distillation by labels (FD, Jeong et al. 2018): clients send only their mean logits of each label.
 
-Each client keeps its own model. With F_y the other clients' mean logits of label y, it minimizes
+Each client keeps its own model. Let z be the client's logits, y the label, and F_y the other clients' mean logits of
+label y. The client minimizes
 
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 

@@ -42,7 +42,7 @@ class PersonalFederation(Federation):
         start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:
-        """Return ``federation`` as it is after its rounds, with the clients' models."""
+        """Return a federation like ``federation`` that also holds the settings, models and groups after the rounds."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
@@ -90,7 +90,7 @@ class Personalization:
     in order; ``measured``: the models to evaluate after a round, point by point. Over all rounds, every client's model
     is evaluated once at every point.
 
-    ``check(settings, federation)`` returns notes for the user before the rounds. It raises ``UserError`` if the method
+    ``check(settings, federation)`` returns notes for the user before the rounds, and raises ``UserError`` if the method
     cannot personalize these clients.
     """
 

@@ -1,8 +1,8 @@
 """Fine-tuning: every client continues to train theta_0, its model of the last round, on its own training examples.
 
-It minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's objective
-in the rounds, chilled or not. A few clients at a time complete all their epochs, so memory does not grow with the
-number of clients.
+Each client minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's
+objective in the rounds, chilled or not. A few clients at a time complete all their epochs, so memory does not grow with
+the number of clients.
 
 State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training.
 """

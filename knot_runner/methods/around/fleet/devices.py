@@ -1,7 +1,7 @@
 """Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Draws are keyed by a client's number among all clients of a run. They are therefore the same for every engine, and also
-after a run resumes.
+Random draws are keyed by a client's number among all clients of a run. The draws are therefore the same for every
+engine, and also after a run resumes.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def work_times(
     """Return the time that each client of ``requests`` needs for its work, in order.
 
     The time covers everything that the client trains, including further epochs of a program (such as the second model
-    of APFL). It is spread over the epochs of the model that the client sends. Each client receives ``down`` numbers and
-    sends ``up`` numbers.
+    of APFL). This time is spread over the epochs of the model that the client sends. Each client receives ``down``
+    numbers and sends ``up`` numbers.
     """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     times = {}

@@ -50,8 +50,8 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect, within the block, the distances between batch normalization inputs and the running statistics.
 
-    Each forward pass appends one value [] per batch normalization. It is the squared difference between the input's
-    mean and (biased) variance per channel and the running mean and variance, summed over channels.
+    Each forward pass appends one value [] per batch normalization. The value is the squared difference between the
+    input's mean and (biased) variance per channel and the running mean and variance, summed over channels.
     """
     losses: list[Tensor] = []
 
@@ -79,8 +79,8 @@ def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, floa
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
     """Return DAFL's loss [] of a batch of generated images.
 
-    It is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of the
-    teacher's ``features``, minus the entropy (in nats) of its mean probabilities.
+    The loss is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of the
+    teacher's ``features``, minus the entropy (in nats) of the teacher's mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
