@@ -1,1 +1,1 @@
-"""Methods: pure functions ``init``, ``plan``, ``fold`` and ``deployed``, in one file per family (``contract.py``)."""
+"""Methods, one file per family, as pure functions such as ``init``, ``plan`` and ``fold`` (``contract.py``)."""

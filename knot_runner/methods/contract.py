@@ -34,14 +34,14 @@ ClientMessage = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """Work after the fold of a round: requests for inference, and for training on their outputs."""
+    """Work after the fold of a round: inference requests, and training requests that use the outputs."""
 
     inferences: list[Inference] = field(default_factory=list)
     distillation: list[LocalTraining] = field(default_factory=list)
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
-    """Return a log row without scores that are None, as those of models trained without held-out examples are."""
+    """Return a log row without None values, such as the score of a model trained without held-out examples."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -50,9 +50,9 @@ class ClientWork:
     """The work of one client in a round.
 
     Attributes:
-        round: The round in which its message arrives.
-        requests: The client's requests. The first one trains the model that the client received; further ones train
-            models that it keeps (Ditto).
+        round: The round in which the client's message arrives.
+        requests: The client's requests. The first request trains the model that the client received; further
+            requests train models that the client keeps (Ditto).
         trained: The engine's result of each request.
     """
 
@@ -62,7 +62,7 @@ class ClientWork:
 
     @staticmethod
     def of_round(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
-        """Return the work of each client of ``round``, in the order of their first ``requests``."""
+        """Return the work of each client of ``round``, in the order of the clients' first ``requests``."""
         works: dict[int, ClientWork] = {}
         for request, result in zip(requests, trained, strict=True):
             work = works.setdefault(request.client, ClientWork(round, [], []))
@@ -77,7 +77,7 @@ class ClientWork:
 
     @property
     def begun(self) -> int:
-        """Return the round of the model that the client received. It is an earlier one if the client is late."""
+        """Return the round in which the client received its model, an earlier round if the client is late."""
         return int(self.requests[0].round)
 
     @property
@@ -92,11 +92,11 @@ class Sent:
 
     Attributes:
         client: The client's number.
-        examples: The number of its training examples.
+        examples: The number of the client's training examples.
         parts: The tensors of the message, by name.
-        facts: Logged facts about the message, such as its norm.
-        model: In a second message, the model that computed the outputs, if the server has it.
-        packed: The bytes on the wire if the message is compressed; None: the bytes of its parts.
+        facts: Values to log about the message, such as its norm.
+        model: In a second message, the model that computed the outputs, if the server has this model.
+        packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
     client: int
@@ -122,10 +122,10 @@ class Gathering:
     """Messages that are reduced to one mean.
 
     Attributes:
-        round: Round in which they arrive.
+        round: The round in which the messages arrive.
         phase: 1: after training; 2: after the fold (:class:`~knot_runner.methods.messages.Exchange`).
-        sent: The messages, in the order of the clients, created while they are read.
-        empty: Creates a message with the same shapes, of a client that has trained nothing.
+        sent: The messages, in client order. Each message is created when it is read.
+        empty: Creates the message of a client that has trained nothing, with the same shapes.
         aggregation: ``weighted`` by training examples, or ``uniform``.
         unweighted: Parts whose mean is always uniform.
     """
@@ -139,7 +139,7 @@ class Gathering:
 
 
 def nothing(*_: object) -> dict[str, Any]:
-    """Return no parts and no entries: the default of a method's optional functions."""
+    """Return an empty dict: the default of a method's optional functions."""
     return {}
 
 
@@ -147,7 +147,7 @@ def nothing(*_: object) -> dict[str, Any]:
 class Method:
     """A federated method.
 
-    The state is a flat dict of tensors. The server's entries have plain names, and those of client k begin with
+    The state is a flat dict of tensors. The server's entries have plain names, and the entries of client k begin with
     ``client/<k>/``. Only the server reads ``server/...``.
 
     Attributes:
@@ -155,32 +155,31 @@ class Method:
         plan: ``(config, state, federation, round) -> requests`` of the round's clients; [] when training is
             finished.
         message: ``(config, state, federation, work) -> message`` that the client sends after its
-            :class:`ClientWork`. ``state`` is that of the round in which the work began. The server reads nothing else
-            of a client.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean``
-            of the messages and the share of the clients that took part. ``row``: its log entries.
+            :class:`ClientWork`. ``state`` is the state of the round in which the work began. The server reads nothing
+            else of a client.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the
+            ``mean`` of the messages and the ``share`` of clients that took part. ``row`` holds log entries.
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server's step on single
-            messages. It replaces ``fold``, unless the server may read means only (privacy).
+            messages. It replaces ``fold``, unless the server may read only means (privacy).
         own: ``(config, state, federation, work) -> tensors`` that the client keeps from its training.
         keep: ``(config, state, federation, client, parts) -> tensors`` that the client keeps from the message it
             sent.
-        observe: ``(works) -> row``: log entries of the clients' training.
+        observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
         unweighted: Parts whose mean is always uniform, whatever ``method.aggregation`` is.
         one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
             each client's model is evaluated on the client's test examples (``evaluated`` of the result).
-        exchange: ``(config) -> exchange`` after the fold; None: that of the server's distillation, if it is set.
-        settings: The class of a plug-in method's settings.
+        exchange: ``(config) -> exchange`` after the fold. If it is None, server distillation may set it.
+        settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message on its way to the server. The wrappers in
-            :mod:`knot_runner.methods.around` set this attribute and the following ones.
+            :mod:`knot_runner.methods.around` set this attribute and the following attributes.
         reduce: ``(gathering) -> (mean, row)`` of the messages; None:
             :func:`knot_runner.methods.federated.averaging.mean_of`.
         facts: ``(rounds, rows) -> facts`` of the result.
         arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None:
             ``plan``.
-        begun: ``(state, work) -> state`` in which the client's work began. It is an earlier one if the client is
-            late.
+        begun: ``(state, work) -> state`` in which the client's work began, an earlier state if the client is late.
         pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state at the end of the
             round, and log entries about time.
         is_finished: See :class:`RoundMethod`.
@@ -211,7 +210,7 @@ class Method:
     def empty_message(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ClientMessage:
-        """Return the message of a client that has trained nothing. It has the shapes of the messages of ``round``."""
+        """Return the message of a client that has trained nothing, with the shapes of the messages of ``round``."""
         alone = federation.choosing([federation.numbers[0]])
         requests = self.plan(config, state, alone, round)
         if not requests:
@@ -223,11 +222,13 @@ class Method:
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """The functions that the loop of rounds calls.
+    """The functions that the training loop calls in each round.
 
     ``init(config, federation) -> state``; ``plan(config, state, federation, round) -> requests``; ``fold(config, state,
-    federation, round, requests, outcomes) -> (state, row)``. Methods whose models are artifacts are defined as this
-    class. :mod:`knot_runner.methods.messages` converts a federated :class:`Method` to it.
+    federation, round, requests, outcomes) -> (state, row)``.
+
+    Define a method as a RoundMethod directly if its models are stored as artifacts. :mod:`knot_runner.methods.messages`
+    converts a federated :class:`Method` to a RoundMethod.
     """
 
     init: Callable[..., State]
@@ -246,7 +247,7 @@ class RoundMethod:
 class MethodTable(Table[Any]):
     """The table from ``method.algorithm`` to the functions of the method.
 
-    An entry ``package.module:NAME`` is imported when it is first read, so that a run imports only its own method.
+    An entry ``package.module:NAME`` is imported when the entry is first read, so a run imports only its own method.
     """
 
     def __getitem__(self, name: str) -> Any:

@@ -1,6 +1,6 @@
 """The input of methods that train in rounds: clients, the server's examples, and training settings.
 
-It holds networks and row numbers, but no raw data and no files.
+The input contains networks and row numbers, but no raw data and no files.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Folded = tuple[FederatedState, RoundRow]
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients, or with ``members`` one cluster of them, which is trained separately.
+    """All clients or, with ``members``, one cluster of clients that is trained separately.
 
     ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
-    ``server``: the test examples of a server that distills; ``transfer``: its unlabeled set; ``random``: examples for
-    probability biases, empty if no weighting uses them.
+    ``server``: the test examples of a server that distills; ``transfer``: the server's unlabeled set; ``random``:
+    examples for probability biases, empty if no weighting uses them.
     """
 
     clients: tuple[Party, ...]
@@ -76,7 +76,7 @@ class Federation:
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
-        """Return one split of every client."""
+        """Return the rows of one split of every client."""
         return [getattr(client, split) for client in self.clients]
 
     @cached_property
@@ -86,12 +86,12 @@ class Federation:
 
     @property
     def layout(self) -> FlatLayout:
-        """Return the positions of the parameters of the first architecture."""
+        """Return the parameter positions of the first architecture."""
         return self.architectures[0].layout
 
     @property
     def model(self) -> ClientModel:
-        """Return the initial model of clients of the first architecture."""
+        """Return the initial model of clients with the first architecture."""
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
@@ -99,7 +99,7 @@ class Federation:
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Return the positions of the parameters of the client's model."""
+        """Return the parameter positions of the client's model."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
@@ -126,27 +126,28 @@ class Federation:
 
     @property
     def participants(self) -> int:
-        """Return the number of clients in a round: m = max(C K, 1) for a share C, or at most K for a number.
+        """Return the number of clients in a round.
 
-        McMahan et al. 2017, Algorithm 1.
+        For a share C of K clients, the number is m = max(C K, 1) (McMahan et al. 2017, Algorithm 1). A fixed number is
+        limited to K.
         """
         wanted = self.training.clients_per_round
         return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
     @property
     def rate(self) -> float:
-        """Return q, the mean share of the clients in a round."""
+        """Return q, the mean share of clients that take part in a round."""
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Return ``participants`` divided by the number of clients; with Poisson sampling the rate q instead."""
+        """Return ``participants`` divided by the number of clients or, with Poisson sampling, the rate q."""
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
         """Return the participants of ``round``, drawn from (seed, round), in ascending order.
 
-        They are drawn without replacement. With Poisson sampling, each client is drawn independently with probability
-        q, and the list may be empty.
+        Clients are drawn without replacement. With Poisson sampling, each client is drawn independently with
+        probability q, and the list may be empty.
         """
         if self.chosen is not None:
             return sorted(self.chosen)
@@ -167,7 +168,7 @@ def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random:
 
     Args:
         federation: The clients.
-        tests: Rows [m] of the test examples that evaluate the server's model.
+        tests: Rows [m] of the test examples on which the server's model is evaluated.
         transfer: Rows [n] of the training examples that the server distills on.
         random: Rows [r] of the training examples from which biases are computed.
     """

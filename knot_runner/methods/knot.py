@@ -1,11 +1,13 @@
 """KNOT (arXiv 2110.02432).
 
-Teachers train separately. Then a student minimizes the weighted sum of its distances to their soft labels.
+Teachers train separately. Then a student minimizes the weighted sum of its distances to the teachers' soft labels.
 
-Rounds: 0 trains the local models and the pretrained global model. 1 computes the soft labels of all teachers on the
-transfer set, and their probability biases on random examples if the weighting reads them. 2 distills into the
-pretrained global model. State: ``weights/<party>``, ``soft/<party>/<split>``, ``student``, ``before``: names of
-artifacts; ``bias/<party>``: lists.
+Round 0 trains the local models and the pretrained global model. Round 1 computes the soft labels of all teachers on the
+transfer set. If the weighting reads probability biases, round 1 also computes these on random examples. Round 2
+distills into the pretrained global model.
+
+State: ``weights/<party>``, ``soft/<party>/<split>``, ``student`` and ``before`` are names of artifacts;
+``bias/<party>`` are lists.
 """
 
 from __future__ import annotations
@@ -67,9 +69,9 @@ def fold(
 
 
 def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests for cross-entropy training of every local model and of the global one (section 6).
+    """Return requests that train every local model and the global model with cross-entropy (section 6).
 
-    They use the task's augmentation. The student does not, because soft labels belong to the original examples.
+    Teachers use the task's augmentation. The student does not, because soft labels belong to the original examples.
     """
     return [
         federation.supervised(party, "pretrain" if party == federation.server else "local")
@@ -78,7 +80,10 @@ def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) ->
 
 
 def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests for inference of every teacher on the transfer set, and of its bias if the weighting uses it."""
+    """Return requests for every teacher's inference on the transfer set.
+
+    If the weighting reads biases, also return requests for the random examples.
+    """
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
@@ -88,13 +93,13 @@ def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFe
 
 
 def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Return requests for inference of every teacher on the random examples (section 5.2, App. D.1)."""
+    """Return requests for every teacher's inference on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
 def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the request that trains the student, from the pretrained global weights, on the soft labels (eq. 3)."""
+    """Return the request that trains the student on the soft labels, starting from the global model (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
         split: StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})
@@ -129,7 +134,7 @@ def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyF
 
 
 def _transfer_splits(federation: PartyFederation) -> dict[str, Ref]:
-    """Return the train part of the transfer set, then its valid part if there is one."""
+    """Return the train part of the transfer set, then the valid part if the set has one."""
     examples = federation.transfer.examples
     return {split: examples[split] for split in ("train", "valid") if split in examples}
 

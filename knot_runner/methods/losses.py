@@ -1,7 +1,7 @@
 """Distillation losses between the student and one teacher, one function each, in one table (KNOT eq. 1, 3).
 
-To add one, write a dataclass of its options and a function. Register ``LOSSES["mine"] = Loss(Mine, mine)`` in a module
-that ``plugins`` lists, and set ``method.loss.name=mine``.
+To add a loss, write a dataclass of its options and a function. Register ``LOSSES["mine"] = Loss(Mine, mine)`` in a
+module that ``plugins`` lists, and set ``method.loss.name=mine``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from knot_runner.util.errors import UserError, nearest
 class Loss:
     """A loss: its options (a dataclass whose fields include ``name``) and its function.
 
-    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``: log-probabilities of the student,
-    probabilities of the teachers, coordinates of the labels.
+    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``, where ``log_p`` are the student's
+    log-probabilities, ``q`` the teachers' probabilities, and ``points`` the coordinates of the labels.
     """
 
     options: type
@@ -39,10 +39,10 @@ class Loss:
 
 
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Return KL(q || p), as in the paper, or the form of the public code.
+    """Return KL(q || p) as in the paper, or a form that the paper's public code uses.
 
-    The public SA code uses 0.5 (KL(p || q) + KL(q || p)), the public ERC code -sum q log2 p. A zero in q adds nothing.
-    The public code also averages over classes. We leave this out, because AdamW ignores a constant factor.
+    The public SA code uses 0.5 (KL(p || q) + KL(q || p)), and the public ERC code uses -sum q log2 p. Zeros in q add
+    nothing. The public code also averages over classes. We do not, because AdamW ignores a constant factor.
     """
     if options.form == "cross_entropy":
         return -(q * log_p).sum(-1) / math.log(2)
@@ -56,7 +56,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Return the regularized transport cost T_eps(p, q) on the label points (eq. 1).
 
-    Its gradient with respect to p is the dual potential.
+    The gradient of this cost with respect to p is the dual potential.
     """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 
@@ -72,7 +72,7 @@ def _accepted(where: str, loss: Loss) -> Loss:
 
 
 def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
-    """Return why ``values`` are not a valid loss, [B, K] for ``q`` [B, K, C]; "" if they are valid."""
+    """Return why ``values`` are not valid losses [B, K] for ``q`` [B, K, C]; "" if they are valid."""
     if not isinstance(values, Tensor):
         return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
@@ -92,8 +92,8 @@ LOSSES: Table[Loss] = Table(
 def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]], where: str) -> None:
     """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
 
-    ``where``: the group of the weighting's key. ``points`` [C, d]: coordinates of the labels, which the solver of
-    ``loss`` reads.
+    ``where``: the settings group that contains the weighting. ``points`` [C, d]: the label coordinates that the solver
+    of ``loss`` reads.
     """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
@@ -109,8 +109,8 @@ class Distillation:
     """Settings of the objective :func:`distillation`.
 
     Attributes:
-        loss: One of :data:`LOSSES` with its options.
-        weighting: One of :data:`WEIGHTINGS`.
+        loss: An entry of :data:`LOSSES`, with its options.
+        weighting: The name of an entry of :data:`WEIGHTINGS`.
         shares: Each teacher's share of the data, which the weighting may read.
         biases: Each teacher's probability bias, which the weighting may read.
         points: Coordinates [C][d] of the classes.
@@ -128,12 +128,12 @@ class Distillation:
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the objective of the student, eq. 3: sum_k W_k T(p, q_k).
+    """Return the student's objective, eq. 3: sum_k W_k T(p, q_k).
 
-    With ``normalize`` the sum is divided by the sum of the weights. An example whose weights are all 0 then gives its
-    teachers equal weights.
+    With ``normalize`` the sum is divided by the sum of the weights. If all weights of an example are 0, its teachers
+    receive equal weights.
 
-    ``settings``: see :class:`Distillation`. ``inputs.tensors[teacher]``: logits [n, C] of each teacher.
+    ``settings``: see :class:`Distillation`. ``inputs.tensors[teacher]``: each teacher's logits [n, C].
     """
     spec = Distillation(**settings)
     between = LOSSES[spec.loss.name].function

@@ -1,4 +1,4 @@
-"""Conversion of federated methods to the loop of rounds, and second messages, which clients send after the fold."""
+"""Conversion of federated methods to :class:`RoundMethod`, and the second messages that clients send after the fold."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Answers:
     """The second messages, on which the server or the clients train after the fold: their ``mean``, or ``each``.
 
     Attributes:
-        mean: Their mean; {} if the messages are read one by one.
+        mean: The mean of the messages; {} if the messages are read one by one.
         each: The messages; [] if their mean is read.
-        share: The share of the clients that took part; with Poisson sampling its rate.
-        students: Client -> its trained model, if clients train; {} if the server does.
+        share: The share of clients that took part; with Poisson sampling, the sampling rate.
+        students: Client -> its trained model, if clients train; {} if the server trains.
     """
 
     mean: ClientMessage
@@ -50,10 +50,12 @@ class Exchange:
     Attributes:
         ask: ``(config, federation, round, client, model) -> inferences`` of the client's trained model; [] in
             rounds without a second message.
-        answer: ``(config, federation, client, outputs) -> message`` of their logits or features.
-        plan: ``(config, state, federation, round, answers) -> requests`` that train on the messages, perhaps none.
+        answer: ``(config, federation, client, outputs) -> message`` that the client sends about these logits or
+            features.
+        plan: ``(config, state, federation, round, answers) -> requests`` that train on the messages; [] if nothing
+            trains.
         fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``.
-        reads: Whether ``plan`` and ``fold`` read the mean of the messages, each of them, or either.
+        reads: Whether ``plan`` and ``fold`` read the mean of the messages, each message, or either.
         answered_by: Who computes the outputs. If the server does, clients send no second message.
     """
 
@@ -66,7 +68,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Return ``method`` with the settings ``config`` as the loop of rounds runs it."""
+    """Return ``method``, with the settings ``config``, in the form that the training loop runs."""
     if config.averages:
         method = keeping_unshared(method, config)
     method = replace(method, received=method.received or received, reduce=method.reduce or mean_of)
@@ -85,9 +87,9 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with clients that keep the parameters that they do not share.
+    """Return ``method`` with clients that keep their unshared parameters.
 
-    With ``batchnorm=local`` they also keep their running statistics.
+    With ``batchnorm=local`` clients also keep their running statistics.
     """
     if config.patterns == ("*",) and config.batchnorm != "local":
         return method
@@ -107,9 +109,9 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
-    """Return whether training ends before ``round``, which has no requests.
+    """Return whether training ends before ``round``, a round without requests.
 
-    With Poisson sampling, a round without requests may be one in which no client was drawn.
+    With Poisson sampling, a round may have no requests because no client was drawn.
     """
     if federation.sampling == "poisson" and round < federation.training.rounds:
         return False
@@ -120,9 +122,9 @@ def fold_and_exchange(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Return the state after the fold and the exchange of ``round``, its log entries, and the further work.
+    """Return the state after the fold and the exchange of ``round``, the log entries, and the further work.
 
-    The log entries of both are merged, and their bytes added.
+    The log entries of the fold and the exchange are merged, and their byte counts are added.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
@@ -138,7 +140,7 @@ def check_outcomes(
     federation: Federation,
     remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
-    """Raise :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
+    """Raise :class:`DivergedError`, with round, client and ``remedy``, if a loss or weight is not finite."""
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):
             name, number = "the server", round + 1
@@ -195,9 +197,9 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Return a second message with logits, or features, of 0, which has the shapes of the messages.
+    """Return the second message for logits or features that are all 0, with the shapes of the messages.
 
-    It is {} in rounds without a second message.
+    The message is {} in rounds without a second message.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
@@ -207,6 +209,6 @@ def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Fede
 
 
 def _told_bytes(request: LocalTraining) -> int:
-    """Return the bytes that a distilling client receives of other clients, counting each example once."""
+    """Return the bytes that a distilling client receives about other clients, counting each example once."""
     received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
     return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)

@@ -1,8 +1,10 @@
 """Mutual learning between KNOT's parties, each with its own labeled data, on a shared transfer set.
 
-Rounds: 0 trains every party alone, as in KNOT. 1 trains all parties together (:class:`TrainParties`). 2 stores each
-party's model as a separate artifact. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
-``student`` (the final global model): names of artifacts.
+Round 0 trains every party alone, as in KNOT. Round 1 trains all parties together (:class:`TrainParties`). Round 2
+stores each party's model as a separate artifact.
+
+State: ``weights/<party>`` after round 0, ``together``, ``after/<party>`` and ``student`` (the final global model) are
+names of artifacts.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def fold(
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
-    """Return the parties that learn from each other: those with local models, and the server if it takes part."""
+    """Return the parties that learn from each other: parties with local models, and the server if it takes part."""
     return federation.teachers if config.global_model else list(federation.clients)
 
 
@@ -115,8 +117,9 @@ class TrainParties(OwnTraining):
     """Train several parties together. The artifact holds the weights of party i with the prefix ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party minimizes the cross-entropy of a batch of its own examples, which it cycles through, plus ``weight`` times
-    the mean loss between its outputs on the transfer batch and those of each other party, which carry no gradient.
+    A party's loss is the cross-entropy on a batch of its own examples, which it cycles through, plus a mutual term. The
+    mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs on the
+    transfer batch. The other parties' outputs carry no gradient.
     """
 
     stage: str
@@ -145,10 +148,10 @@ class TrainParties(OwnTraining):
         return self.networks[0]
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the selected weights, and the facts of :func:`knot_runner.engine.training.train_epochs`.
+        """Return the selected weights, and the training facts of :func:`knot_runner.engine.training.train_epochs`.
 
-        The selected epoch has the highest mean over parties of macro-F1 on their validation examples, or is the last
-        one.
+        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. Otherwise, it is the
+        last epoch.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -165,10 +168,10 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return for each party the mean [] of ``loss`` between its outputs and the others', over a batch and the others.
+    """Return for each party the mean ``loss`` [] between its outputs and the other parties' outputs.
 
-    ``logits``: of each party, [B, C]; ``points`` [C, d]: coordinates of the classes. With KL this is the sum of Zhang
-    et al. 2018 over the others, divided by their number.
+    The mean is over the batch and the other parties. ``logits``: each party's logits [B, C]; ``points`` [C, d]:
+    coordinates of the classes. With KL, this is the sum in Zhang et al. 2018 divided by the number of other parties.
     """
     between = LOSSES[loss.name].function
     targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
@@ -181,7 +184,7 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
 
 
 class _Together:
-    """The parties' models and examples, and their epochs."""
+    """The parties' models and examples, and the training epochs over them."""
 
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
         self.request, self.report = request, report
@@ -213,7 +216,7 @@ class _Together:
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
     def _step(self, inputs: dict[str, Tensor], batches: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
-        """Take one step of every party; return the mean of their losses."""
+        """Take one optimizer step of every party; return the mean of the parties' losses."""
         supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
             labels = examples.labels[positions.to(examples.labels.device)]
@@ -227,7 +230,7 @@ class _Together:
         return losses.detach().mean()
 
     def score(self, epoch: int) -> float:
-        """Return the mean over parties of each one's macro-F1 on its validation examples."""
+        """Return the macro-F1 on the validation examples, averaged over parties that have any."""
         scores = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
             if valid is not None:

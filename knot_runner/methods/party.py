@@ -1,6 +1,6 @@
 """Parties, the input of methods that train in stages: a name, examples by split, and a network.
 
-This module also has the coordinates of labels.
+This module also computes the coordinates of labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from knot_runner.models.network import Network
 
 @dataclass(frozen=True)
 class Architecture:
-    """The layout of a network's parameters, and its clients' initial model."""
+    """The parameter layout of a network, and the initial model of clients with this network."""
 
     network: Network
     layout: FlatLayout
@@ -36,7 +36,7 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    ``examples``: the rows [n] of each split among the examples that an engine holds; ``size``: the number of its
+    ``examples``: for each split, the client's rows [n] among the examples that an engine holds; ``size``: the number of
     training examples.
     """
 
@@ -47,22 +47,22 @@ class Party:
 
     @staticmethod
     def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
-        """Return the party with ``rows`` [n] of each split."""
+        """Return a party with the given ``rows`` [n] of each split."""
         return Party(name, rows, network, len(rows["train"]))
 
     @property
     def train(self) -> Tensor:
-        """Return the examples that it trains on."""
+        """Return the rows of the training examples."""
         return self.examples["train"]
 
     @property
     def valid(self) -> Tensor:
-        """Return the validation examples; no rows if there are none."""
+        """Return the rows of the validation examples, empty if the party has none."""
         return self.examples.get("valid", torch.arange(0))
 
     @property
     def test(self) -> Tensor:
-        """Return the test examples."""
+        """Return the rows of the test examples."""
         return self.examples["test"]
 
 
@@ -71,12 +71,12 @@ class StoredParty:
     """A client or server of a method that trains in stages.
 
     Attributes:
-        name: Its name.
-        examples: Its examples in the store, by split.
-        network: Its network.
-        size: The number of its training examples.
-        trained: Its weights, if they are in the store before the run.
-        originals: By split, the examples as the other clients read them, if its own are a view of them.
+        name: The party's name.
+        examples: The party's examples in the store, by split.
+        network: The party's network.
+        size: The number of the party's training examples.
+        trained: The party's weights, if they are in the store before the run.
+        originals: By split, the examples as the other clients read them, if this party reads a view of them.
     """
 
     name: str
@@ -88,17 +88,17 @@ class StoredParty:
 
     @property
     def train(self) -> Ref:
-        """Return the examples that it trains on."""
+        """Return the reference to the training examples."""
         return self.examples["train"]
 
     @property
     def stored_valid(self) -> StoredPart | None:
-        """Return the validation examples; None if there are none."""
+        """Return the validation examples, or None if the party has none."""
         return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
 
     @property
     def test(self) -> Ref:
-        """Return the test examples."""
+        """Return the reference to the test examples."""
         return self.examples["test"]
 
 
@@ -106,8 +106,9 @@ class StoredParty:
 class PartyFederation:
     """The input of methods that train in stages: parties with examples and networks, and training settings.
 
-    ``clients``: the parties with local models; ``server``: the global data set; ``transfer``: the unlabeled set (by
-    default the server's); ``random``: examples for probability biases, None if no weighting uses them.
+    ``clients``: the parties with local models; ``server``: the party with the global data set and model; ``transfer``:
+    the party with the unlabeled set (by default the server); ``random``: examples for probability biases, None if no
+    weighting uses them.
     """
 
     clients: tuple[StoredParty, ...]
@@ -142,14 +143,14 @@ class PartyFederation:
 
     @property
     def data(self) -> str:
-        """Return the digest of everything that training reads: all stored examples and the pretrained weights."""
+        """Return a digest of everything that training reads: all stored examples and the pretrained weights."""
         parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
         trained = {client.name: client.trained for client in self.clients if client.trained is not None}
         more = [part for part in (self.server.originals, trained) if part]
         return digest([parts, self.random, self.weights, *more], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
-        """Return the request that trains the party's network on its own labels, with the settings of ``stage``."""
+        """Return the request that trains the party's network on the party's labels, with the settings of ``stage``."""
         return Train(
             stage=stage,
             party=party.name,
@@ -167,7 +168,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> list[list[float]]:
-    """Return the points [C][d] of ``labels`` for the transport cost, as their ``support`` says (KNOT App. C.1)."""
+    """Return the points [C][d] of ``labels`` for the transport cost, as ``labels.support`` selects (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

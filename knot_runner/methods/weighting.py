@@ -19,30 +19,33 @@ Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return A: W = 1 (section 5.1)."""
+    """Return weighting A: W = 1 (section 5.1)."""
     return torch.ones(q.shape[:2])
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return D: the teacher's share of all training data, the same for every text."""
+    """Return weighting D: the teacher's share of all training data, the same for every text."""
     return shares.expand(q.shape[:2]).clone()
 
 
 def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return U: L2 distance of the teacher's output from the uniform distribution."""
+    """Return weighting U: the L2 distance of the teacher's output from the uniform distribution."""
     distance: Tensor = (q - 1 / q.shape[2]).norm(dim=2)
     return distance
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return E: L2 confidence, the distance of the teacher's output from its probability bias B_k (definition 5.1)."""
+    """Return weighting E, the L2 confidence (definition 5.1).
+
+    The confidence is the L2 distance of the teacher's output from the teacher's probability bias B_k.
+    """
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
     return distance
 
 
 def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
-    """Return why ``weights`` are not valid, [N, K] for ``q`` [N, K, C]; "" if they are."""
+    """Return why ``weights`` are not valid weights [N, K] for ``q`` [N, K, C]; "" if they are valid."""
     if not isinstance(weights, Tensor):
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
@@ -60,8 +63,8 @@ WEIGHTINGS: Table[Weighting] = Table(
 def equal_where_zero(weights: Tensor) -> Tensor:
     """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
 
-    The weights can then be normalized. Such an example has equal weights, because no teacher departs from its
-    reference.
+    The weights can then be normalized. If all weights of an example are 0, no teacher departs from its reference, so
+    all teachers count equally.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
@@ -69,21 +72,21 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 def probability_bias(logits: Tensor) -> list[float]:
     """Return B_k, the share of random examples whose argmax is each label.
 
-    ``logits`` [N, C]: of these examples. One pseudo-count is added to each class (KNOT App. D.1).
+    ``logits`` [N, C]: the teacher's logits of these examples. One pseudo-count is added to each class (KNOT App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads biases, which need inference on random texts; true for plug-ins."""
+    """Return whether the weighting reads biases, which need inference on random texts. True for plug-in weightings."""
     return weighting not in ("A", "D", "U")
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
     """Return ``bias.images`` unlabeled images with the shape of ``public``, the images of the transfer set.
 
-    They are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
+    The images are uniform noise, or images of ``public`` with permuted pixels (the same permutation in all channels).
     """
     draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)

@@ -1,11 +1,12 @@
-"""What stands around any federated method and acts on the messages of its clients, and what a round computes.
+"""Wrappers around any federated method, which act on the clients' messages, and FLOP estimates for a round.
 
-The former are privacy, compression, a fleet, a server that distills, and clusters.
+The wrappers are privacy, compression, a simulated fleet, server distillation, and clusters.
 
-Bytes are counted where messages are made, in :mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
-FLOPs are estimated. With F, the forward pass of one example, training takes 3 F per example and epoch, since the
-backward pass takes about twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer
-steps, aggregation, evaluation on test examples, and an objective's forward passes of other models are left out.
+Message bytes are counted where messages are created (:mod:`knot_runner.methods.federated.averaging`,
+:mod:`knot_runner.methods.messages`). FLOPs are estimated. Let F be the FLOPs of one example's forward pass. Inference
+takes F. Training takes 3 F per example and epoch, since the backward pass takes about twice the forward pass (Kaplan et
+al. 2020, section 2.1). The estimate leaves out optimizer steps, aggregation, evaluation on test examples, and an
+objective's forward passes of other models.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with the wrappers that ``settings`` select, its clients, and notes for the user.
+    """Return ``method`` with the wrappers that ``settings`` select, the wrapped federation, and notes for the user.
 
     Raises:
         UserError: The method does not support one of the wrappers.
@@ -52,10 +53,10 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """Return ``client_flops`` and ``server_flops`` of one round; None if the FLOPs of an example are unknown.
+    """Return ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
 
-    They cover the local training of ``requests`` and the ``further`` work after the fold. If the server trains, it also
-    computes the clients' outputs.
+    The counts cover the local training of ``requests`` and the ``further`` work after the fold. Inference counts for
+    the server if the server trains, and otherwise for the clients.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}

@@ -1,4 +1,4 @@
-"""Clusters of clients as one method: each cluster has its own model and does not depend on the others."""
+"""Run a method on clusters of clients: each cluster has its own model and does not depend on the other clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BYTES = ("bytes_down", "bytes_up")
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
     """Return a method that runs ``method`` on each of the disjoint ``clusters``, in one cohort.
 
-    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. A cluster's results depend on its
-    members only.
+    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. A cluster's results depend only on
+    its members.
     """
     each = _Clusters(method, clusters)
     return replace(
@@ -35,7 +35,7 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """Return the state of cluster ``number``, with the names that the method uses."""
+    """Return the state of cluster ``number``, under the entry names that the method uses."""
     prefix = f"cluster/{number}/"
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
@@ -47,7 +47,7 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 
 @dataclass(frozen=True)
 class _Clusters:
-    """The functions of :class:`RoundMethod`, which call the method for every cluster with its part of the round."""
+    """The functions of :class:`RoundMethod`, each of which calls the method once per cluster."""
 
     method: RoundMethod
     clusters: list[Federation]
@@ -125,12 +125,12 @@ def _bytes(rows: list[State]) -> State:
 
 
 def on_clock(rows: list[State], participants: list[int]) -> State:
-    """Combine the fleet's log entries of all clusters.
+    """Combine the fleet's log entries of all clusters; return {} without a fleet.
 
-    Each cluster has its own clock. The latest time is reported.
+    Each cluster has its own clock, and the latest clock is reported.
 
     Args:
-        rows: The log entries of each cluster; without a fleet they have no ``clock``.
+        rows: The log entries of each cluster. They have no ``clock`` if the run has no fleet.
         participants: The number of clients of each cluster that took part.
     """
     if not all("clock" in row for row in rows):
@@ -141,7 +141,7 @@ def on_clock(rows: list[State], participants: list[int]) -> State:
 
 
 def _distilled(rows: list[State]) -> State:
-    """Combine the log entries of the servers' distillations; {} if no server distills.
+    """Combine the log entries of the clusters' server distillation; return {} if no server distills.
 
     Losses are averaged over steps, and accuracies over test examples.
     """
@@ -164,7 +164,7 @@ def _distilled(rows: list[State]) -> State:
 
 
 def _mean(values: list[float | None], weights: list[int]) -> float | None:
-    """Return the weighted mean of ``values``, or None if all weights are 0. A value of weight 0 may be None."""
+    """Return the weighted mean of ``values``, or None if all weights are 0. A value whose weight is 0 may be None."""
     if not sum(weights):
         return None
     known = [value if weight else 0.0 for value, weight in zip(values, weights, strict=True)]

@@ -1,4 +1,4 @@
-"""Top-k sparsification (Aji and Heafield 2017, section 3) of the updates of any method.
+"""Top-k sparsification (Aji and Heafield 2017, section 3) of client updates, for any method.
 
 Error feedback is not implemented: entries that a client does not send in a round are lost.
 """
@@ -17,9 +17,9 @@ INDEX = 4
 
 
 def compressed(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with clients that send only the largest entries of their update, a share ``top_k`` of all.
+    """Return ``method`` with clients that send only the largest entries of their update.
 
-    The server treats the other entries as 0.
+    ``top_k`` is the share of entries that are sent. The server treats the other entries as 0.
     """
     if not isinstance(config, AveragingSettings) or config.top_k is None:
         return method
@@ -33,7 +33,7 @@ def compressed(method: Method, config: FederatedSettings) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Return the message with the ``share`` of its update that has the largest absolute values, at least one entry.
+    """Return the message with only the ``share`` of update entries that are largest in absolute value, at least one.
 
     Each entry is sent with its index. The whole update is sent if that takes fewer bytes.
     """

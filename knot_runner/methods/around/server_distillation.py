@@ -1,8 +1,9 @@
-"""FedDF (Lin et al. 2020): after averaging, the server distills the round's clients into the global model.
+"""FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
-The clients' logits on unlabeled examples form a second message. They are the targets of the averaged model, with any
-loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their
-logits itself. The method's state has no further entries, because each distillation starts from the averaged model.
+The clients' logits on unlabeled examples form a second message. The averaged model is trained on these logits, with any
+loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). Because the server has the clients' models, it computes
+their logits itself. Distillation adds no entries to the state, because each distillation starts from the averaged
+model.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return ``either`` if the distillation can read the clients' mean logits, ``each`` if it needs single messages."""
+    """Return ``either`` if mean logits suffice for the distillation, ``each`` if it needs every client's message."""
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
@@ -61,8 +62,8 @@ def ask(
 ) -> list[Inference]:
     """Return the requests for inference of the client's ``model`` on the transfer set, and on the random examples.
 
-    The random examples are used by a weighting with biases only. The list is empty in rounds without distillation, and
-    in a last round that trains heads only.
+    The random examples are used only if the weighting reads biases. The list is empty in rounds without distillation,
+    and in a last round that trains heads only.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -90,7 +91,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return the requests for training on the clients' logits.
 
-    They train the server's averaged model, or with FedMD the model of each participant.
+    The requests train the server's averaged model or, with FedMD, each participant's model.
     """
     students = answers.students
     if "weights" in state:
@@ -102,10 +103,11 @@ def fold(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Replace the models by the distilled ones.
+    """Replace the models by the distilled models.
 
-    The log entries are their loss and steps. In rounds with an evaluation they also hold the test accuracy before and
-    after distillation: of the server's model, or of each client's model on the client's own test set.
+    The log entries are the distillation loss and steps. In rounds with an evaluation, the log also holds the test
+    accuracy before and after distillation. This accuracy is measured with the server's model, or with each client's
+    model on the client's own test set.
     """
     if not distilled:
         return state, {}
@@ -117,7 +119,7 @@ def fold(
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Return the rows of the test examples that evaluate the model with the number ``student``."""
+    """Return the rows of the test examples on which the model with the number ``student`` is evaluated."""
     if student != SERVER:
         return federation.clients[student].test
     assert federation.server is not None
@@ -198,7 +200,7 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:
-    """Return the summary ``distilled`` of the distillations in ``rows``, or {} if there was none."""
+    """Return the result entry ``distilled``, a summary of the distillations in ``rows``; {} if there was none."""
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
         return {}
@@ -213,8 +215,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows [n] of one epoch of the server's training.
 
-    They are the transfer set. If ``steps`` is set, they are the rows of that many steps, from consecutive permutations
-    of the transfer set.
+    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has the rows of that many steps, taken
+    from consecutive permutations of the transfer set.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -226,9 +228,9 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the rows of the transfer set for training, and those for early stopping.
+    """Return the rows of the transfer set for training, and the rows for early stopping.
 
-    The latter are a share ``valid`` of the set, equal in every round.
+    The rows for early stopping are a share ``valid`` of the set and the same in every round.
     """
     assert federation.transfer is not None
     transfer = federation.transfer.train
@@ -245,16 +247,16 @@ def _examples(spec: ServerDistillation, federation: Federation, round: int) -> T
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """Return the weighted mean sum_k W_k z_k / sum_k W_k [n, C] of the ``logits`` z_k [n, C]; ``weights`` W [n, K]."""
+    """Return the weighted mean sum_k W_k z_k / sum_k W_k [n, C] of ``logits`` z_k [n, C], with ``weights`` W [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """Return the training configuration.
+    """Return the training configuration for distillation.
 
-    It has no augmentation, because the clients' logits belong to the original images.
+    The configuration has no augmentation, because the clients' logits belong to the original images.
     """
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),

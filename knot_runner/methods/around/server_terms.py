@@ -1,11 +1,11 @@
-"""Distillation by the server with the loss terms of ``method=distill`` (``method.server_distillation.terms``).
+"""Server distillation with the loss terms of ``method=distill`` (``method.server_distillation.terms``).
 
-The terms replace the losses of KNOT. They compare softened outputs, transport costs, hidden layers, or the examples of
-a batch.
+The terms replace the losses of KNOT. They compare softened outputs, transport costs, hidden layers, or the relations
+among a batch's examples.
 
-The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. This includes hidden
-layers: the clients start a round from the same model, so their features can be averaged. The server reads hidden layers
-from the models that the clients sent. FedMD's clients send logits only, so its terms read only logits.
+The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. Hidden layers are averaged
+as well, because all clients start a round from the same model. The server computes hidden layers with the models that
+the clients sent. FedMD's clients send logits only, so with FedMD the terms can read only logits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _KEY = "method.server_distillation.terms"
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
     """Raise :class:`UserError` for terms that the server cannot distill with.
 
-    Such terms do not fit the clients' ``networks`` or the number of transfer ``examples``; they read labels, which the
-    transfer set does not have; or they read hidden layers although the clients send no models.
+    A term is rejected if it does not fit the clients' ``networks`` or the number of transfer ``examples``. It is also
+    rejected if it reads labels, which the transfer set does not have, or hidden layers although clients send no models.
     """
     for network in networks:
         for terms in read_terms(spec.terms, network, [network], _KEY):
@@ -66,7 +66,7 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
 
 @dataclass(frozen=True)
 class TermSettings:
-    """Settings of :func:`train_by_terms`; ``models``: the number of clients whose hidden layers are read."""
+    """Settings of :func:`train_by_terms`. ``models`` is the number of clients whose hidden layers are read."""
 
     terms: Terms
     network: Network
@@ -161,7 +161,7 @@ class _Teacher:
 
 
 def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
-    """Return the weighted mean sum_k W_k t_k / sum_k W_k of each tap, for t_k [B, ...] of client k and W [B, K]."""
+    """Return the weighted mean sum_k W_k t_k / sum_k W_k of each tap; t_k [B, ...] is client k's tap, W [B, K]."""
     shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
     means = {}
     for name, first in taps[0].items():

@@ -1,4 +1,4 @@
-"""Attention transfer: the student's maps are active where the teacher's are (Zagoruyko and Komodakis 2017)."""
+"""Attention transfer: match the student's attention maps to the teacher's (Zagoruyko and Komodakis 2017)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from knot_runner.util.errors import UserError
 
 
 def attention_map(maps: Tensor, p: float) -> Tensor:
-    """Return the normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
+    """Return the mean of |A|^p over the channels of ``maps`` [B, channels, H, W], scaled to length 1, [B, H W]."""
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 
 
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean squared difference [B], over positions, of two networks' attention maps.
+    """Return the mean squared difference [B] between two networks' attention maps, averaged over positions.
 
-    The larger one of ``f`` and ``g`` [B, channels, H, W] is first pooled to the size of the other.
+    The larger of ``f`` and ``g`` [B, channels, H, W] is first pooled to the size of the other.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
     first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
@@ -36,7 +36,7 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
 
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
-    """Return adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
+    """Return ``maps`` [B, channels, H, W] after adaptive average pooling to [B, channels, height, width]."""
     # as products: the gradient of torch's own is not deterministic on CUDA
     if maps.shape[2] != height:
         maps = _window_means(maps.shape[2], height).to(maps) @ maps
@@ -46,7 +46,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 
 def _window_means(size: int, smaller: int) -> Tensor:
-    """Return rows [smaller, size] that compute means over ``smaller`` windows, which cover all ``size`` positions."""
+    """Return a matrix [smaller, size] whose rows average windows that together cover all ``size`` positions."""
     rows = torch.zeros(smaller, size, dtype=torch.float64)
     for i in range(smaller):
         first, end = i * size // smaller, -(-(i + 1) * size // smaller)

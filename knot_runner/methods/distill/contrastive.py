@@ -20,15 +20,18 @@ _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random positions among ``examples`` for each of ``positions`` [B], never its own: [B, count]."""
+    """Return random positions of negative examples for each of ``positions`` [B]: [B, ``count``].
+
+    Negatives are drawn from all ``examples`` positions except the example's own position.
+    """
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """Return -log h(positive) - sum over negatives of log(1 - h), [B], for ``scores`` s [B, 1 + negatives].
+    """Return -log h(positive) minus the sum over negatives of log(1 - h), [B], for ``scores`` s [B, 1 + negatives].
 
-    h = s / (s + m / n) is the probability that a score belongs to the positive, with m negatives and n ``examples``
+    h = s / (s + m / n) is the probability that a score belongs to the positive pair, for m negatives and n ``examples``
     (Gutmann and Hyvarinen 2010).
     """
     noise = (scores.shape[1] - 1) / examples
@@ -38,9 +41,9 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 
 
 class ContrastPair(nn.Module):
-    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's embeddings.
+    """Embedding layers for one pair of taps, and memories of the student's and the teacher's embeddings.
 
-    All embeddings have length 1.
+    Memories have shape [examples, dim]. All embeddings have length 1.
     """
 
     student_memory: Tensor

@@ -1,8 +1,8 @@
 """Costs of the stages of a distillation: bytes that the owner of local data sends, and estimated FLOPs.
 
-Let F be the FLOPs of one example's forward pass (for texts, at the mean length of the set). Training takes 3 F per
-example and epoch that is trained, and inference takes F. Not counted: adapters of terms, the first batches for
-automatic weights, and evaluation on validation and test examples.
+Let F be the FLOPs of one example's forward pass (for texts, at the data set's mean length). Training takes 3 F per
+example and epoch, and inference takes F. The estimate leaves out the terms' adapters, the first batches for automatic
+weights, and evaluation on validation and test examples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBER_BYTES = 4
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
-    """Return the bytes that a data owner sends after a stage: its model, and records if it releases any."""
+    """Return the bytes that a data owner sends after a stage: its model, or the records that it releases."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -45,7 +45,8 @@ class StageCounter:
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
         """Return the FLOPs of a stage.
 
-        None for a request that is neither training nor inference on stored examples, such as the synthesis of images.
+        The result is None for a request that is neither training nor inference on stored examples, such as the
+        synthesis of images.
         """
         if isinstance(request, Train):
             return self._times(3 * _epochs(artifact), request.network, request.train.examples)
@@ -82,9 +83,10 @@ class StageCounter:
 
 
 def _passes(schedule: DistillSchedule) -> int:
-    """Return the forward passes per example and epoch of all students of a schedule.
+    """Return the forward passes per example and epoch, summed over all students of a schedule.
 
-    Training a student counts as 3, and its inference as another student's teacher as 1.
+    Training a student counts as 3 passes. A teacher that is the student's own past adds 1 pass. Students that teach
+    each other add no pass, because their training outputs are reused.
     """
     if isinstance(schedule, MutualSchedule):  # whose training outputs are also those of teachers
         return 3 * schedule.students

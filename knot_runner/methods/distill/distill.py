@@ -1,18 +1,18 @@
-"""Distillation by loss terms: from trained teachers, among students, or from one generation of students to the next.
+"""Distillation by loss terms: from trained teachers, among students, or from one student generation to the next.
 
-Rounds with schedule ``offline``: 0 trains the teachers and 1 the student. Without teachers, 0 trains the student. Each
-phase of the student's training is a separate round before that. With ``generations`` each student has one round. With
-other schedules, round 0 trains all students. The records of a teacher and the images synthesized from it have separate
-rounds in between.
+Rounds with schedule ``offline``: round 0 trains the teachers, and round 1 the student. Without teachers, round 0 trains
+the student. Each phase of the student's training is a separate round before the student's last round. With
+``generations`` each student has one round. With other schedules, round 0 trains all students. A teacher's records and
+the images synthesized from the teacher have separate rounds in between.
 
-State: ``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: names of
-artifacts. ``terms``: the weight of each term and its first ratio to the cross-entropy. ``phases``: the same for each
-phase. ``synthesis``: facts about the images.
+State: ``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records`` and ``synthetic`` are names of
+artifacts. ``terms`` holds the weight of each term and its first ratio to the cross-entropy. ``phases`` holds the same
+for each phase. ``synthesis`` holds facts about the images.
 
-Each phase of a student's training has its own loss. The two stages of FitNets (Romero et al. 2015, algorithm 1) are a
-phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer, followed by the
-training with ``method.terms``. The student's weights carry over to the next phase. The optimizer and the adapters of a
-phase do not.
+Each phase of a student's training has its own loss. For example, FitNets has two stages (Romero et al. 2015, algorithm
+1). Stage 1 is a phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer.
+Stage 2 is the training with ``method.terms``. The student's weights carry over to the next phase. The optimizer and the
+adapters of a phase do not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DistillState = dict[str, Any]
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
-    """Return a state that names the teachers' weights that are already stored.
+    """Return a state that names the teacher weights that are already in the store.
 
     Raises:
         UserError: A term does not fit the networks.
@@ -131,7 +131,7 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
-    """Return the request for images synthesized from the teacher, or first for the records that the synthesis needs."""
+    """Return the request that synthesizes images from the teacher or, first, the request for the records it needs."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
     if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
@@ -176,7 +176,7 @@ def train_students(
 ) -> TrainStudents:
     """Return the request that trains the student ``party``, or all students that train together.
 
-    With the ``generated`` examples instead of real ones, these also select the epoch.
+    The ``generated`` examples, if given, replace the real examples, both for training and for selecting the epoch.
     """
     student, schedule = federation.server, config.schedule
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
@@ -216,10 +216,9 @@ def phases_of(config: DistillSettings) -> list[PhaseSettings]:
 def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
-    It is the first phase that ``state`` does not hold, or after all phases ``last``, the training with
-    ``method.terms``. Each starts from the weights of the previous one.
-
-    Each phase has its own order of batches. It keeps its last epoch, because a network need not classify yet.
+    This training is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with
+    ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
+    keeps the weights of its last epoch, because its network may not classify yet.
     """
     phases, done = phases_of(config), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None

@@ -1,4 +1,4 @@
-"""Hints: the student's intermediate features, through a trained adapter, match the teacher's (FitNets, Romero 2015)."""
+"""Hints: an adapter maps the student's intermediate features to the teacher's features (FitNets, Romero 2015)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from knot_runner.util.errors import UserError
 def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     """Return a layer from features of ``from_shape`` to shape ``other``, both [B, channels, H, W] or both [B, D].
 
-    Equal shapes need no layer (identity, unless ``always``). Vectors use a linear layer, maps that differ in channels
-    only a 1x1 convolution, and maps of different sizes a strided or transposed convolution.
+    Equal shapes use the identity, unless ``always`` is set. Vectors use a linear layer. Maps of the same size use a 1x1
+    convolution, and maps of different sizes a strided or transposed convolution.
 
     Raises:
         UserError: No such layer exists.
@@ -42,10 +42,11 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
 
 
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
-    """Return kernel, stride and padding of a convolution to a smaller side, or of a transposed one to a larger side.
+    """Return the kernel size, stride and padding of a convolution from ``side`` to ``wanted``.
 
-    If one side is a multiple of the other, the convolution has a stride (3x3, stride 2 and padding 1 to halve; 4x4,
-    stride 2 and padding 1 to double). Otherwise its kernel is as large as the difference requires.
+    The convolution is transposed unless it ``shrinks``. If one side is a multiple of the other, the convolution has a
+    stride. To halve, it is 3x3 with stride 2 and padding 1; to double, 4x4 with stride 2 and padding 1. Otherwise the
+    kernel is as large as the difference requires.
     """
     larger, smaller = max(side, wanted), min(side, wanted)
     if larger % smaller:
@@ -57,11 +58,11 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """Distance [B] between a student's tap ``f``, through an adapter, and a teacher's tap ``g``.
+    """Distance [B] between a student's tap ``f``, passed through an adapter, and a teacher's tap ``g``.
 
-    ``l2``, ``l1``: mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels (for vectors:
-    over features) of softmax(g) log softmax(f), averaged over positions. The adapter is initialized from torch's
-    current seed.
+    ``l2``, ``l1``: the mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels (for
+    vectors, over features) of softmax(g) log softmax(f), averaged over positions. The adapter is initialized from
+    torch's current random state.
     """
 
     def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Training of students by loss terms: the networks, their outputs for a batch, and the loss.
 
-The outputs of frozen teachers are cached from one pass over all examples if possible.
+If possible, the outputs of frozen teachers are cached from one pass over all examples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """A loss term before it is built: its options, and the pairs of taps for each teacher."""
+    """A loss term that is not built yet: its options, and the pairs of taps for each teacher."""
 
     name: str
     options: Any
@@ -43,12 +43,12 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Return whether the loss needs a teacher. Without one, it is 0."""
+        """Return whether the loss needs a teacher. Without a teacher, the loss is 0."""
         return TERMS[self.name].needs_teacher
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the terms in the setting ``key``, with their taps in the networks.
+    """Return the terms in the setting ``key``, with the taps that each term reads.
 
     Raises:
         UserError: A term is unknown, or does not fit the networks.
@@ -86,7 +86,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 
 
 class OutputReader:
-    """Computes a network's outputs for a batch, with the requested taps."""
+    """Computes a network's outputs for a batch, including the requested taps."""
 
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
         self._read = read_taps(model, network, taps)
@@ -99,7 +99,8 @@ class OutputReader:
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
-    ``student`` and ``teachers``: their outputs for a few examples, which give the shapes; see :class:`TermInputs`.
+    ``student`` and ``teachers``: the networks' outputs for a few examples, which give the shapes; see
+    :class:`TermInputs`.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class WeightedTerms(nn.Module):
     ) -> Tensor:
         """Return the loss [] of a batch.
 
-        ``share`` multiplies the weights of terms that read a teacher; 0 leaves these terms out.
+        ``share`` multiplies the weights of terms that read a teacher. A share of 0 leaves these terms out.
         """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
@@ -147,8 +148,8 @@ class WeightedTerms(nn.Module):
         """Set the weights that are "auto", and return the ``weight`` and ``ratio`` of every term.
 
         An automatic weight makes the term ``auto_ratio`` times as large as the cross-entropy on ``batches``. ``ratio``
-        is the quotient of the weighted term and that cross-entropy. Without labels, the cross-entropy of a uniform
-        guess, log C, is used.
+        is the weighted term divided by that cross-entropy. A batch without labels uses log C, the cross-entropy of a
+        uniform guess.
 
         Raises:
             UserError: A term with an automatic weight is 0.
@@ -185,10 +186,11 @@ class FrozenTeachers:
     """Callable (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
 
     Attributes:
-        readers: Compute the outputs, with models in evaluation mode and without gradients.
+        readers: Callables that compute each teacher's outputs, with models in evaluation mode and without
+            gradients.
         originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
-        cached: Whether inputs stay the same (no augmentation). The outputs of one pass are then cached, unless they
-            take more than ``MOST_BYTES``.
+        cached: Whether inputs stay the same (no augmentation). If so, the outputs of one pass are cached, unless
+            they take more than ``MOST_BYTES``.
     """
 
     def __init__(

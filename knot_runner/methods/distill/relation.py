@@ -1,8 +1,8 @@
-"""Terms that compare relations among the examples of a batch, so that the networks' features may differ in size.
+"""Terms that compare the relations among a batch's examples, so the networks' features may differ in size.
 
-f [B, d] is the student's feature and g [B, D] a teacher's. Feature maps are flattened. A batch of one example has no
-relations, and its loss is 0. For triplets (which of two examples is nearer to a third, by a majority of the teachers:
-You et al. 2017, L_RD) the sizes and the margin are our choice, because the paper does not state them.
+f [B, d] is the student's feature and g [B, D] a teacher's feature. Feature maps are flattened. The loss of a batch with
+one example is 0. Triplets compare which of two examples is nearer to a third, by a majority of the teachers (You et al.
+2017, L_RD). Their sizes and margin are our choice, because the paper does not state them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PKT_FLOOR = 1e-7
 
 
 def similarity(f: Tensor, g: Tensor) -> Tensor:
-    """Return ||G_f - G_g||^2 / B^2, []; G holds the rows of x x^T, scaled to length 1 (SP, Tung and Mori 2019)."""
+    """Return ||G_f - G_g||^2 / B^2, [], where G is x x^T with rows scaled to length 1 (SP, Tung and Mori 2019)."""
     difference = unit_length(f @ f.T) - unit_length(g @ g.T)
     return difference.square().sum() / len(f) ** 2
 
@@ -54,7 +54,7 @@ def similarity(f: Tensor, g: Tensor) -> Tensor:
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
     """Return the mean [] over the B^2 pairs of p_g log(p_g / p_f) (PKT, Passalis and Tefas 2018).
 
-    p holds cosines mapped to [0, 1], with rows scaled to sum 1. The pairs include each example with itself.
+    Each p holds cosines mapped to [0, 1], with rows scaled to sum 1. The pairs include each example with itself.
     """
     first, other = (_nearness_shares(x) for x in (f, g))
     return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
@@ -95,8 +95,8 @@ def _relative_distances(x: Tensor) -> Tensor:
 def _products(x: Tensor) -> Tensor:
     """Return the inner products [B, B] of the rows of ``x`` after subtracting their mean, in float64.
 
-    All angles follow from them in B^3 operations. Products of differences would take B^3 D. In float64, small
-    differences of these products keep the precision of float32 features.
+    All angles follow from these products in B^3 operations, whereas products of differences would take B^3 D. In
+    float64, small differences between the products keep the precision of float32 features.
     """
     x = in_float64(x)
     x = x - x.mean(0)
@@ -114,8 +114,8 @@ def _squared_distances(products: Tensor) -> Tensor:
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
     """Return the mean [] over the B^3 triples of the smooth L1 difference of cosines.
 
-    It is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are computed in
-    blocks, and again in the backward pass.
+    The difference is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are
+    computed in blocks, and again in the backward pass.
     """
     n = len(f)
     at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
@@ -150,7 +150,7 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
 
 
 def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> TermLoss:
-    """Return the term that applies ``compare`` to the flattened features of a batch; it is 0 for a single example."""
+    """Return the term that applies ``compare`` to a batch's flattened features. The term is 0 for a single example."""
 
     def compare_examples(f: Tensor, g: Tensor) -> Tensor:
         if len(f) < 2:
@@ -175,10 +175,10 @@ def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Return the mean [] over triples of max(0, d(i, near) - d(i, far) + margin), d for the student's ``f`` [B, d].
+    """Return the mean [] over triples of max(0, d(i, near) - d(i, far) + margin), with d of the student's ``f`` [B, d].
 
-    For a triple (i, j, k), each of the ``teachers`` ([B, D] each) votes for j or k as the one nearer to i. Triples with
-    as many votes for either do not count. Distances are between features of length 1.
+    For a triple (i, j, k), each of the ``teachers`` ([B, D] each) votes for j or k as the example nearer to i. Triples
+    with a tie do not count. Distances are between features of length 1.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0
@@ -201,9 +201,9 @@ def voted_triples(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Return the sum [] over pairs of taps of :func:`triplet_hinge`, on triples drawn from the batch.
+    """Return the sum [] over tap pairs of :func:`triplet_hinge`, on triples drawn from the batch.
 
-    It is 0 for fewer than 3 examples.
+    The sum is 0 for fewer than 3 examples.
     """
     if len(batch.labels) < 3:
         return nothing_to_compare(student.logits)

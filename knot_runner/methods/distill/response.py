@@ -1,6 +1,6 @@
-"""Terms that read outputs only: true labels, softened teachers, decoupled distillation, transport.
+"""Terms that read only outputs: true labels, softened teachers, decoupled distillation, transport.
 
-Each one is a function (options, ..., student, teachers, batch) -> loss. ``TERMS`` lists them by name.
+Each term is a function (options, ..., student, teachers, batch) -> loss. ``TERMS`` lists the terms by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the mean cross-entropy [] of the labeled examples in the batch; 0 if there are none."""
+    """Return the mean cross-entropy [] of the labeled examples in the batch; 0 if no example is labeled."""
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -39,7 +39,8 @@ def softened_outputs(
 ) -> Tensor:
     """Return KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
 
-    q = softmax(z / tau) of the student. p = softmax(v / tau) of the teacher, or the mean over several teachers.
+    q = softmax(z / tau), with the student's logits z. p = softmax(v / tau), with the teacher's logits v. For several
+    teachers, ``mean`` selects whether p is the mean of their probabilities or the softmax of their mean logits.
     """
     log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
     logits = torch.stack([teacher.logits for teacher in teachers])
@@ -75,7 +76,7 @@ def decoupled(
 
 
 def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities: of the label and all others together [B, 2], and among the others [B, C - 1]."""
+    """Return log-probabilities of label versus all other classes, [B, 2], and within the other classes, [B, C - 1]."""
     log_p = F.log_softmax(logits, dim=-1)
     others = torch.arange(logits.shape[-1] - 1, device=logits.device).expand(len(logits), -1)
     others = others + (others >= labels[:, None])

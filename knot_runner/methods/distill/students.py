@@ -1,6 +1,6 @@
-"""Requests that train students by loss terms, and that select one of several students trained together.
+"""Requests that train students by loss terms, and requests that select one of several students trained together.
 
-Students learn from frozen teachers, from their own past, or from each other.
+Students learn from frozen teachers, from their own past weights, or from each other.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class TrainStudents(OwnTraining):
     start: Ref | None = None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the selected weights, and facts.
+        """Return the selected model weights, and a dict of training facts.
 
-        The facts are those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``: the weight of each term
-        and its first ratio to the cross-entropy.
+        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. Its entry ``terms`` holds the
+        weight of each term and the term's first ratio to the cross-entropy.
 
         Raises:
             DivergedError: A loss or weight is not finite.
@@ -101,7 +101,7 @@ class TrainStudents(OwnTraining):
 
 @dataclass(frozen=True)
 class PickStudent(OwnRequest):
-    """Select one of several students that were trained together, as a separate artifact."""
+    """Store one of several students that were trained together as a separate artifact."""
 
     stage: Literal["picked"]
     party: str
@@ -109,7 +109,7 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the student's weights, and the facts of all students. This takes no training time."""
+        """Return the student's weights and the training facts of all students. The training time is set to 0."""
         trained, prefix = resources.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
         return tensors, trained.info | {"seconds": 0.0}
@@ -170,7 +170,7 @@ class Students:
     def _first(
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
-        """Yield the outputs and inputs of the first batches of student ``number``."""
+        """Yield the outputs and term inputs of the first batches of student ``number``."""
         request = self.request
         self.module.eval()
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
@@ -178,7 +178,7 @@ class Students:
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Return the outputs of each student for a batch, and the outputs of its teachers.
+        """Return, for each student, its outputs for a batch and the outputs of its teachers.
 
         The teachers are frozen models, the student's own past, or the other students.
         """
@@ -233,7 +233,7 @@ class Students:
             kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
-        """Return the factor in ``epoch`` of the weights of terms that read a teacher."""
+        """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):
@@ -241,11 +241,11 @@ class Students:
         return 1.0
 
     def score(self, epoch: int) -> float:
-        """Return the mean over students of macro-F1 on the validation examples."""
+        """Return the macro-F1 on the validation examples, averaged over students."""
         title = f"{self.request.stage} {self.request.party}"
         scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(scores) / len(scores)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return a copy of the student's weights; with several students, each one's with its number as prefix."""
+        """Return a copy of the student's weights. With several students, names have the student's number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])

@@ -1,9 +1,11 @@
 """The interface of the loss terms of distillation, and the table of all terms.
 
-A term compares the outputs of the student and its teachers for one batch. To add one, write a dataclass of its options
-and a function ``make(options, inputs)`` that returns its loss. Register ``TERMS["mine"] = Term(Mine, make)`` in a
-module that ``plugins`` lists, and set ``+method.terms.mine.weight=1``. Terms that compare taps share the functions
-below, which sum over pairs and average over teachers.
+A term compares the outputs of the student and its teachers for one batch. To add a term:
+
+1. Write a dataclass of its options and a function ``make(options, inputs)`` that returns its loss. 2. Register
+``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists. 3. Set ``+method.terms.mine.weight=1``.
+
+Terms that compare taps share the functions below, which sum over pairs and average over teachers.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """Outputs of one network for a batch.
+    """The outputs of one network for a batch.
 
-    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D]. A teacher's
-    outputs have no gradient.
+    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D]. Teacher outputs
+    have no gradient.
     """
 
     logits: Tensor
@@ -37,7 +39,7 @@ class NetworkOutputs:
 
 @dataclass(frozen=True)
 class TermBatch:
-    """Inputs of a term for a batch, in addition to the networks' outputs."""
+    """The inputs that a term reads for a batch, in addition to the networks' outputs."""
 
     #: [B]; ``UNLABELED`` where there is none
     labels: Tensor
@@ -59,11 +61,11 @@ TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TermInputs:
-    """Inputs for building a term.
+    """The inputs for building a term.
 
     Attributes:
         student: The student's outputs for a few examples, which give the shapes of its taps.
-        teachers: The same for each teacher.
+        teachers: The outputs of each teacher for the same examples.
         pairs: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
         examples: The number of the student's training examples.
         points: Coordinates [C, d] of the classes, for transport costs.
@@ -81,8 +83,8 @@ class Term:
     """A term of the loss.
 
     ``make(options, inputs)`` returns the unweighted loss. If the loss is a ``torch.nn.Module``, its parameters
-    (adapters) are trained with the student's, and its buffers (memories) are part of each commit. Memories change in
-    training mode only. A loss may draw from the batch's generator, so it is called exactly once in each step.
+    (adapters) are trained with the student's parameters, and its buffers (memories) are part of each commit. Memories
+    change only in training mode. A loss may draw from the batch's generator, so it is called exactly once in each step.
     """
 
     #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
@@ -117,7 +119,8 @@ def mean_over_teachers(
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
-    ``compare`` is called in the order of :func:`compared_taps`. With its first two arguments bound, this is a loss.
+    ``compare`` is called in the order of :func:`compared_taps`. With its first two arguments bound, this function is a
+    loss.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -139,8 +142,8 @@ class PairModules(nn.Module):
     """A loss with a module for each pair of taps of each teacher.
 
     ``each[i](f, g, batch)`` [B] is the loss of pair i, in the order of :func:`compared_taps`. Losses are summed over
-    the pairs and averaged over teachers. ``make(f, g)`` creates the module for features of the shapes of the student's
-    ``f`` and a teacher's ``g``.
+    the pairs and averaged over teachers. ``make(f, g)`` creates the module for a pair with the student's features ``f``
+    and a teacher's features ``g``, which give the shapes.
     """
 
     def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:
@@ -167,5 +170,5 @@ def unit_length(x: Tensor) -> Tensor:
 
 
 def nothing_to_compare(f: Tensor) -> Tensor:
-    """Return a loss [] of 0 with a gradient of 0 with respect to ``f``, for a batch with too few examples."""
+    """Return a loss [] of 0, with a gradient of 0 with respect to ``f``, for a batch with too few examples."""
     return (f * 0).sum()

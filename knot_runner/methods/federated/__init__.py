@@ -1,1 +1,1 @@
-"""Federated methods, one file per family: they request local training and average the results."""
+"""Federated methods, one file per family. Methods request local training and combine the results."""

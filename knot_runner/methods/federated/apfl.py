@@ -1,12 +1,12 @@
-"""APFL (Deng et al. 2020, Algorithm 1): each client uses a mix alpha v + (1 - alpha) w of its own and the global model.
+"""APFL (Deng et al. 2020, Algorithm 1): a client uses a mix alpha v + (1 - alpha) w of its own and the global model.
 
-In every step, w moves along its own gradient. v moves along the gradient of f(alpha v + (1 - alpha) w), which is alpha
-times the gradient at the mixed model. Both gradients are computed before the step. An adaptive alpha changes in the
-first step of a round (eq. 10):
+Here v is the client's own model and w the global model. In every step, w moves along its own gradient, and v along the
+gradient of f(alpha v + (1 - alpha) w), which is alpha times the gradient at the mixed model. Both gradients are
+computed before the step. An adaptive alpha changes in the first step of a round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 
-Differences from public code: we mix models, as in the paper, whereas some code mixes their outputs. A client's v starts
+Differences from public code: as in the paper, we mix models, whereas some code mixes their outputs. A client's v starts
 from the w of the first round in which the client takes part.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed
@@ -41,7 +41,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 
 def plan(config: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train the received model and the participant's own model, step by step together."""
+    """Return requests that train the received model and the participant's own model in the same steps."""
     return [_with_own(config, state, request) for request in averaging.plan(config, state, federation, round)]
 
 
@@ -51,7 +51,7 @@ def own(config: ApflSettings, state: FederatedState, federation: Federation, wor
 
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model mixed with the current global one; the global one if the client has not trained."""
+    """Return the client's own model mixed with the current global model, or the global model before any training."""
     model, own_model = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if own_model is None:
         return model
@@ -70,12 +70,13 @@ def _with_own(config: ApflSettings, state: FederatedState, request: LocalTrainin
 
 
 def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """Take a client's steps (a local program).
+    """Take a client's training steps (a local program).
 
     ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. The result has the same tensors
     and the mean ``loss`` of the mixed model.
 
-    An adaptive alpha changes in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
+    In the first step of a round, an adaptive alpha changes by -lr <v - w, gradient at the mixed model>, within [0, 1]
+    (eq. 10).
     """
     alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
     personal, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)

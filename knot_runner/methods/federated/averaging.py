@@ -1,19 +1,23 @@
 """FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020), and the round that all methods share.
 
-In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each one trains from the global model w_t
-(``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the mean of
-the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
+In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each drawn client trains from the global
+model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the
+mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
 
     w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
 
-:func:`fold_round` calls these functions in this order. Other methods replace some of them. FedProx adds the proximal
-term mu / 2 |w - w_t|^2 to the local objective.
+:func:`fold_round` calls a method's functions in this order. Other methods replace some of these functions. FedProx adds
+the proximal term mu / 2 |w - w_t|^2 to the local objective.
 
 Differences from the paper: clients send updates instead of models, which is equivalent for ``lr=1``, and the server may
 use momentum or Adam (Reddi et al. 2021).
 
-State: ``weights`` [P], ``buffers`` [Q]; ``server/...`` with a server optimizer; ``client/<k>/unshared``, the parameters
-that ``method.shared`` excludes; ``client/<k>/statistics`` with ``batchnorm=local``.
+State:
+
+- ``weights`` [P], ``buffers`` [Q]: the global model
+- ``server/...``: with a server optimizer
+- ``client/<k>/unshared``: the client's parameters that ``method.shared`` excludes
+- ``client/<k>/statistics``: with ``batchnorm=local``
 """
 
 from __future__ import annotations
@@ -43,14 +47,14 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the request of every participant, which trains from the model that it received."""
+    """Return the request of every participant, which trains from the model that the participant received."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
 def drawn_requests(
     config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
 ) -> list[LocalTraining]:
-    """Return each participant's request of ``round``, from the model ``start(client)``; [] after the last round."""
+    """Return each participant's request for ``round``, from the model ``start(client)``; [] after the last round."""
     if round >= federation.training.rounds:
         return []
     return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
@@ -59,7 +63,7 @@ def drawn_requests(
 def local_request(
     config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """Return the request that trains ``client`` in ``round`` on its own examples from the model ``start``."""
+    """Return the request that trains ``client`` in ``round`` on the client's examples from the model ``start``."""
     training, party = federation.training, federation.clients[client]
     recipe = Recipe(
         phases=(Phase(training.local_epochs),),
@@ -85,12 +89,12 @@ def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state after the messages of ``round`` are folded, and its log entries.
+    """Return the state after the messages of ``round`` are folded, and the round's log entries.
 
     The entries include ``bytes_down`` and ``bytes_up``, summed over the clients.
 
-    Messages are created and summed one after another, in the order of the clients. A round of a thousand clients
-    therefore holds one sum, and the result does not depend on the number of workers.
+    Messages are created and summed one after another, in client order. A round with a thousand clients therefore holds
+    only one sum, and the result does not depend on the number of workers.
     """
     assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
@@ -144,7 +148,7 @@ def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, 
 
 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Return the mean sum_k p_k m_k of the messages, part by part: p_k = n_k / n (by examples), or uniform.
+    """Return the mean sum_k p_k m_k of the messages, part by part. p_k is n_k / n (by examples) or uniform.
 
     The mean of no messages is {}.
     """
@@ -225,7 +229,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
-    """Return the mask [P] of the parameters that clients share (``method.shared``); None: all of them."""
+    """Return the mask [P] of the parameters that clients share (``method.shared``); None if they share all."""
     return None if config.patterns == ("*",) else federation.layout.matching(config.patterns)
 
 

@@ -1,9 +1,10 @@
 """Logit chilling (FLex&Chill, arXiv 2401.09986): the temperature of a client's local training, for every method.
 
-Clients minimize CE(z / T, y) (eq. 1). Its gradient at the logits is (p_T - y) / T (eq. 2).
+With logits z, label y and temperature T, clients minimize CE(z / T, y) (eq. 1). The gradient of this loss at the logits
+is (p_T - y) / T (eq. 2), where p_T = softmax(z / T).
 
-Differences from the paper: it uses a constant T in its experiments. A T per round, per client or per sample follows the
-proposals in its discussion (section 5). See docs/papers/chill.md.
+Differences from the paper: the paper's experiments use a constant T. Temperatures per round, per client or per sample
+follow the proposals in the paper's discussion (section 5). See docs/papers/chill.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from knot_runner.methods.federation import Federation
 
 
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
-    """Return T of ``round``, which changes from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds."""
+    """Return the temperature T of ``round``.
+
+    T changes from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds. Without a schedule, T is ``start``.
+    """
     if schedule is None:
         return start
     done = min(round / schedule.rounds, 1.0)
@@ -37,7 +41,7 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     """Return the clients that are slow in the whole run, independent of clusters.
 
-    They are a share of all clients, drawn from the seed, or the slowest clients of the fleet.
+    Stragglers are a share of all clients: either drawn from the seed, or the slowest clients of the fleet.
     """
     assert config.stragglers is not None
     count = len(federation.clients)
@@ -52,7 +56,8 @@ def chilled(request: LocalTraining, config: FederatedSettings, federation: Feder
     """Return ``request`` with the loss CE(z / T, y) (eq. 1). Stragglers have their own T and number of epochs.
 
     With ``lr_control`` only the learning rate changes: training uses T=1 and the rate lr / T. The gradient of CE(z / T)
-    at the logits is (p_T - y) / T (eq. 2), so this has the scale of chilling without its change of the probabilities.
+    at the logits is (p_T - y) / T (eq. 2). The control run thus scales the gradient as chilling does, but does not
+    change the probabilities.
     """
     recipe, is_per_sample = request.recipe, config.hard_temperature is not None
     temperature = scheduled(config.temperature, config.schedule, request.round)

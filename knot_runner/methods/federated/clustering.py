@@ -23,7 +23,7 @@ class Clusters:
     """The result of a clustering.
 
     Attributes:
-        labels: The cluster of each client. Clusters are numbered in the order of their first clients.
+        labels: Each client's cluster number. Clusters are numbered in the order of their first clients.
         eigenvalues: Eigenvalues of the graph's normalized Laplacian, ascending; empty if no graph was built.
     """
 
@@ -39,9 +39,9 @@ class Clusters:
 
 
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
-    """Group clients by the symmetric, non-negative ``matrix`` [N, N] of squared distances, determined by ``seed``.
+    """Group clients by the symmetric, non-negative ``matrix`` [N, N] of squared distances; draws depend on ``seed``.
 
-    k-means (10 starts) on the Laplacian's first eigenvectors, as in scikit-learn.
+    The method is k-means (10 starts) on the first eigenvectors of the graph Laplacian, as in scikit-learn.
 
     Raises:
         UserError: There are more clusters than clients, too many neighbors, or a distance above the scale.
@@ -63,7 +63,7 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
 
 
 def one_cluster(clients: int) -> Clusters:
-    """Return one cluster of all clients."""
+    """Return one cluster that contains all clients."""
     return Clusters([0] * clients)
 
 
@@ -85,11 +85,11 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 
 
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
-    """Return the graph's weights [N, N], in [0, 1].
+    """Return the weights [N, N] of the graph's edges, in [0, 1].
 
     ``affinity``: (scale - D) / scale, so with scale=largest the most distant pair has no edge. ``sparseK``: each client
-    is connected to its K - 1 nearest others (in the public code, K includes the client itself). An edge in one
-    direction only has weight 1/2.
+    is connected to its K - 1 nearest others (in the public code, K includes the client itself). An edge that exists in
+    only one direction has weight 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -116,8 +116,8 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 def eigengap(values: np.ndarray) -> int:
     """Return the k in 1..N/2 with the largest gap between the k-th and the next of the eigenvalues ``values`` [N].
 
-    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If the clusters still
-    have much affinity to one another, the first gap may be the largest. All clients are then one cluster.
+    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If the clusters have
+    much affinity to one another, the first gap may be the largest. In that case, all clients are one cluster.
     """
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]
@@ -137,7 +137,7 @@ def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None
 
 
 def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Return (labels [N], notes on a disconnected graph and on fewer clusters than requested)."""
+    """Return labels [N], and notes about a disconnected graph or fewer clusters than requested."""
     if count in (1, len(graph)):
         return np.arange(len(graph)) * (count > 1), []
     method = SpectralClustering(

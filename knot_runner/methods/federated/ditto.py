@@ -1,6 +1,6 @@
 """Ditto (Li et al. 2021, Algorithm 1): FedAvg, plus a personal model of each client that stays near the global model.
 
-A participant trains the model w that it received, which is averaged, and its own v on
+A participant trains two models: the model w that it received, which is averaged, and its own model v, with the loss
 
     f(v) + lam / 2 ||v - w||^2
 
@@ -28,7 +28,7 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return every participant's request for the global model, then every participant's for its personal model."""
+    """Return every participant's request for the global model, then every participant's request for its own model."""
     requests = averaging.plan(config, state, federation, round)
     return requests + [_own_request(config, state, federation, request) for request in requests]
 
@@ -39,17 +39,17 @@ def observe(works: list[ClientWork]) -> RoundRow:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's personal model after its last training; the global model if it has not trained."""
+    """Return the client's personal model after its last training; the global model if the client has not trained."""
     return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 
 def _own_request(
     config: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
-    """Return the training of a participant's personal model; ``sent``: its request that trains the global model.
+    """Return the request that trains a participant's personal model.
 
-    The proximal term pulls towards the model that a request starts from. A constant gradient of lam (v_start - w) turns
-    this into a pull towards w.
+    ``sent``: the participant's request that trains the global model. The proximal term pulls towards the model that a
+    request starts from. A constant gradient of lam (v_start - w) turns this pull into a pull towards w.
     """
     model = kept_model(state, sent.client)
     phases = (Phase(config.personal_epochs),) if config.personal_epochs else sent.recipe.phases

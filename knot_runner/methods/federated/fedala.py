@@ -4,16 +4,16 @@ With the client's own model v and the global model w, training starts from
 
     v + (w - v) W, elementwise
 
-W is 1 except in the last ``layers`` layers. There, gradient steps on a share of the client's examples learn W, clipped
-to [0, 1]. A client's first W is learned until its loss hardly varies. Later ones start from the last W and take one
-pass. As in the authors' code, W is initialized to 1, the share is drawn in every round, and a client without a model of
-its own trains from w.
+W is 1 except in the last ``layers`` layers. In these layers, gradient steps on a share of the client's examples learn
+W, clipped to [0, 1]. A client learns its first W in several passes, until the loss hardly varies. In later rounds it
+starts from its last W and takes one pass. As in the authors' code, W is initialized to 1, the share is drawn in every
+round, and a client without a model of its own trains from w.
 
 Differences from the authors' code: we check the variation of a pass's mean loss, whereas the code checks the loss of
 its last batch. We also limit the number of passes.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's model after its last
-training, and ``client/<k>/mix`` [p], its W of the last layers.
+training, and ``client/<k>/mix`` [p], the client's W in the last layers.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train from a participant's mix, or from the global model if it has no model of its own."""
+    """Return requests that train from a participant's mix, or from the global model if it has no own model."""
     requests = averaging.plan(config, state, federation, round)
     return [_with_mix(config, state, federation, request) for request in requests]
 
 
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's trained model, and the weights of its mix."""
+    """Return the client's trained model, and its mixing weights W."""
     (result,) = work.trained
     return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
@@ -66,8 +66,8 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the client's model after its last training, or its mix with the current global model.
 
-    ``config.deployed`` selects one of them. The mix uses the last weights. A client without a model of its own uses the
-    global model.
+    ``config.deployed`` selects one of the two. The mix uses the client's last W. A client without a model of its own
+    uses the global model.
     """
     whole, personal = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if personal is None or config.deployed == "trained":
@@ -100,11 +100,11 @@ def _with_mix(
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """Learn the weights of the mix, and train from it (a local program).
+    """Learn the mixing weights, and train from the mix (a local program).
 
-    ``settings``: the method's settings, ``start`` (the index of the first mixed parameter), and the maximum number of
-    passes, ``max_epochs``. Tensors: ``weights`` [P] of the client's own model, ``mix`` [p]. The result holds the
-    learned ``mix`` and the number of ``passes``.
+    ``settings``: the method's settings ``config``, ``start`` (the index of the first mixed parameter), and
+    ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, ``mix`` [p]. The
+    result holds the learned ``mix`` and the number of ``passes``.
     """
     personal, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(work, personal, sent, **settings)
@@ -115,9 +115,9 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 def _learn_mix(
     work: LocalWork, personal: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
-    """Return the learned W and the number of passes. The model then holds the mix.
+    """Return the learned W and the number of passes. Afterwards, the model in ``work`` holds the mix.
 
-    Each batch changes W by -rate * gradient at the mix * (w - v), and clips it to [0, 1].
+    Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
     """
     request, mix, model = work.request, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
@@ -152,7 +152,7 @@ def _settled(losses: list[float], window: int, threshold: float) -> bool:
 
 
 def _mixed(start: int, personal: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
-    """Return v + (w - v) W [P]: the global model w before index ``start``, mixed with ``mix`` [p] from there on."""
+    """Return v + (w - v) W [P]: the global model w before index ``start``, mixed with ``mix`` [p] from ``start`` on."""
     return torch.cat([sent[:start], personal[start:] + (sent - personal)[start:] * mix])
 
 

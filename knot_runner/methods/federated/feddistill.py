@@ -1,19 +1,20 @@
 """Federated distillation by labels (FD, Jeong et al. 2018): clients send only their mean logits of each label.
 
-Each client keeps its own model. With F_y the other clients' mean logits of label y, it minimizes
+Each client keeps its own model. Let z be the client's logits, y the label, and F_y the other clients' mean logits of
+label y. The client minimizes
 
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
-Differences from the paper: if the server may read means only (privacy), clients learn the means of the last round's
-participants, which include their own. Let N_y, at least 1, be the number of clients with label y, computed from the
-mean of the messages. The mean of the label is the sum divided by N_y. If N_y is below one half, the mean is unknown.
-This variant is ours.
+Differences from the paper: if the server may read only means (privacy), clients learn the means of the last round's
+participants, including their own logits. The server computes the number N_y of clients with label y from the mean of
+the messages. If N_y is above one half, the mean of the label is the sum divided by N_y, which counts as at least 1.
+Otherwise the mean is unknown. This private variant is our own design.
 
 State, in addition to :mod:`own_models`, for clients that have taken part:
 
 - ``label_logits/<k>`` [C, C]: row y holds the mean logits of client k for its examples of label y
 - ``label_counts/<k>`` [C]: whether client k has examples of the label
-- ``label_logits/all``, ``label_counts/all``: with means only
+- ``label_logits/all``, ``label_counts/all``: replace these entries if the server reads only means
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OF_LABELS = ("weight", "label_temperature")
 def plan_regularized(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """Return requests that train every participant's own model towards the others' latest logits."""
+    """Return requests that train every participant's own model towards the other clients' latest logits."""
     requests = own_models.plan(config, state, federation, round)
     for index, request in enumerate(requests):
         means = others_means(state, federation, request.client)
@@ -55,10 +56,11 @@ def plan_regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return the other clients' mean logits of each label, and which labels have any.
+    """Return the other clients' mean logits of each label, and flags for labels with known logits.
 
-    Logits [C, C], float64, averaged over the clients that have sent the label; flags [C]. None before another client
-    has sent anything. In private training, they are the means of the last round's participants, equal for all clients.
+    Logits [C, C], float64, are averaged over the clients that have sent the label. Flags have shape [C]. The result is
+    None before another client has sent anything. In private training, the logits are the means of the last round's
+    participants, equal for all clients.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -74,9 +76,9 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return CE(z, y), chilled or not, plus weight CE(z / tau, softmax(F_y / tau)).
 
-    F_y: the other clients' mean logits of label y. The second term covers examples whose label has them.
+    F_y holds the other clients' mean logits of label y. The second term covers only examples whose F_y is known.
 
-    ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
+    ``inputs.tensors``: ``label_logits`` [n, C], the F_y of each example, and ``known`` [n].
     """
     rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
     weight, tau = float(settings["weight"]), float(settings["label_temperature"])
@@ -90,7 +92,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the other clients' mean logits, and which labels have any."""
+    """Return the other clients' mean logits, and flags for labels with known logits; {} if nothing is known."""
     means = others_means(state, federation, client)
     if means is None:
         return {}
@@ -100,12 +102,12 @@ def told(config: FedDistillSettings, state: FederatedState, federation: Federati
 def ask(
     config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return a request for inference of the client's trained model on its own training examples."""
+    """Return a request for inference of the client's trained model on the client's training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``labels`` [C, C], the mean logits of the client's training examples of each label, and ``present`` [C].
+    """Return ``labels`` [C, C], the client's mean logits over training examples of each label, and ``present`` [C].
 
     Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
     """

@@ -1,4 +1,4 @@
-"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, on which clients train, too.
+"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients also train on its features.
 
 The method is FedAvg with a server that trains a generator G, without data. G is trained with the last layers of the
 round's clients and their numbers of examples of each label (:func:`heads_loss`). From the next round on, a client
@@ -6,7 +6,7 @@ minimizes for each example (x, y) with outputs p
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p)
 
-where h is its own last layer, and y' is drawn with the frequencies of labels among the last round's clients. The
+where h is the client's last layer, and y' is drawn with the frequencies of labels among the last round's clients. The
 weights alpha and beta decay by round.
 
 The head of client k maps features z to logits W_k z + b_k. Labels y are drawn with their frequencies among the clients,
@@ -14,8 +14,8 @@ e is noise, and a_k(y) is the share of client k in all examples of y. The genera
 first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i -
 G_j|), with means over coordinates (the public code's loss).
 
-Differences from the paper: if the server may read means only (privacy), the generator learns from the last layer of the
-new global model and the mean shares of labels. This variant is ours.
+Differences from the paper: if the server may read only means (privacy), the generator learns from the last layer of the
+new global model and the mean shares of labels. This private variant is our own design.
 
 State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts for drawing labels.
 """
@@ -62,7 +62,7 @@ def init(config: FedGenSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train from the global model, and on generated features once a generator is trained."""
+    """Return requests that train from the global model, with generated features once a generator is trained."""
     requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
@@ -81,7 +81,7 @@ def message(config: FedGenSettings, state: FederatedState, federation: Federatio
 def fold(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
 ) -> Folded:
-    """Fold as FedAvg, and train the generator with the last layer of the new global model.
+    """Take FedAvg's server step, and train the generator with the last layer of the new global model.
 
     Labels are drawn with the clients' mean frequencies, or uniformly if noise leaves no positive frequency.
     """
@@ -96,7 +96,7 @@ def fold(
 def fold_each(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
-    """Fold as FedAvg, and train the generator with the participants' last layers."""
+    """Take FedAvg's server step, and train the generator with the participants' last layers."""
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
@@ -110,14 +110,14 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Return ``after`` with the generator of ``state`` trained with ``heads``, and its mean loss."""
+    """Return ``after`` with the generator of ``state``, now trained with ``heads``, and its mean loss as log entry."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the model and, once it is trained, the generator with the counts of labels."""
+    """Return the model and, once the generator is trained, the generator with the counts of labels."""
     parts = averaging.received(config, state, federation, client)
     if LABELS in state:
         parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
@@ -125,10 +125,11 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the loss of a client (see above). Its cross-entropy is that of ``cross_entropy``, chilled or not.
+    """Return a client's loss (see above), with the cross-entropy of the objective ``cross_entropy``, chilled or not.
 
-    ``inputs.tensors``: ``drawn`` [n], a label for each example; ``drawn_features`` [n, H], generated for it;
-    ``own_features`` [n, H], generated for the example's own label. ``inputs.head``: the current last layer.
+    ``inputs.tensors``: ``drawn`` [n], a label drawn for each example; ``drawn_features`` [n, H], generated for the
+    drawn label; ``own_features`` [n, H], generated for the example's own label. ``inputs.head``: the current last
+    layer.
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
@@ -146,7 +147,7 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with the features that its client trains on, one of each kind for every example."""
+    """Return ``request`` with the generated features that its client trains on: both kinds for every example."""
     spec = config.generator
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(state[LABELS], len(request.rows), draws)
@@ -160,7 +161,7 @@ def _on_features(
 
 
 def _generator(config: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
-    """Return the generator in ``state``; a new one if there is none."""
+    """Return the generator in ``state``; a new generator if ``state`` has none."""
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
     model = new_generator(config.generator, classes, features, federation.seed, federation.model.weights.dtype)
@@ -170,7 +171,7 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
-    """Return the positions of weight and bias of the last layer."""
+    """Return the positions of the weight and bias of the last layer."""
     head, fields = federation.layout.head, federation.layout.parameters
     head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
@@ -179,7 +180,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
-    """Return the last layer of a model [P] with its label ``counts`` [C].
+    """Return the last layer of a model [P] together with the label ``counts`` [C].
 
     The layer is part of a participant's message, and the counts are sent in addition.
     """
@@ -192,7 +193,7 @@ FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_ea
 
 @dataclass(frozen=True)
 class Head:
-    """A client's last layer: ``weight`` [C, H], ``bias`` [C]; ``counts`` [C]: its number of examples of each label."""
+    """A client's last layer, ``weight`` [C, H] and ``bias`` [C], and its examples per label, ``counts`` [C]."""
 
     weight: Tensor
     bias: Tensor
@@ -205,14 +206,14 @@ def all_counts(heads: list[Head]) -> Tensor:
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
-    """Return a generator: noise and a label's one-hot code [B, noise + C] -> features [B, H]."""
+    """Return a generator that maps noise and a label's one-hot code [B, noise + C] to features [B, H]."""
     with seeded(seed, "generator"):
         layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
     return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
 
 
 def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return the features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the generator's features [B, H] for ``noise`` [B, E] and ``labels`` [B]."""
     features: Tensor = model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
     return features
 
@@ -232,7 +233,7 @@ def noisy_features(
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the generator's loss on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the generator's loss on a batch: ``features`` [B, H] created from ``noise`` [B, E] and ``labels`` [B]."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())
@@ -247,7 +248,7 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
 def train_generator(
     spec: LatentGenerator, model: nn.Module, kept: Tensors, heads: list[Head], seed: int, round: int
 ) -> tuple[Tensors, float]:
-    """Return the generator after the steps of ``round``, as tensors of a state, and its mean loss.
+    """Return the generator after the steps of ``round``, as state tensors, and its mean loss.
 
     ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are keyed by (seed, round,
     step).
@@ -281,5 +282,5 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 
 def load_generator(model: nn.Module, state: Tensors) -> None:
-    """Undo :func:`model_tensors`, in place."""
+    """Load the entries that :func:`model_tensors` returned into ``model``, in place."""
     model.load_state_dict({name.removeprefix(MODEL): part for name, part in state.items() if name.startswith(MODEL)})

@@ -1,11 +1,11 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
-In each round, they train on their own examples and then send their logits for the transfer set. The mean of these
-logits is the consensus. Each client fits it with the same distillation as FedDF's server
-(``method.server_distillation``). Their architectures may differ (``method.models``). For differences from the paper and
-its code, see docs/federated-distillation.md.
+In each round, clients train on their own examples and then send their logits for the transfer set. The mean of these
+logits is the consensus. Each client fits the consensus with the same distillation as FedDF's server
+(``method.server_distillation``). The clients' architectures may differ (``method.models``). For differences from the
+paper and its code, see docs/federated-distillation.md.
 
-State: :mod:`own_models`.
+State: see :mod:`own_models`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:
-    """Return the exchange of logits of public examples, and the clients' training on their consensus."""
+    """Return the exchange in which clients send logits of public examples and train on the consensus."""
     return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 

@@ -1,18 +1,19 @@
 """FedSoup (Chen et al. 2023): during the rounds, clients average their model with global models that they select.
 
-A participant receives w and trains theta from it. After the share ``start`` of all rounds, it compares two soups on its
-held-out examples (``partition.valid``). Its pool of global models has n members with the mean P:
+A participant receives w and trains theta from it. Once the share ``start`` of all rounds is over, the participant
+compares two soups on its held-out examples (``partition.valid``). Let n be the number of global models in its pool, and
+P their mean:
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 
-If the second one is more accurate, the client keeps and sends it, and w joins the pool. Otherwise it keeps and sends
-the first one. As in the authors' code, running statistics are not averaged: the client keeps its own.
+If the second soup is more accurate, the client keeps and sends this soup, and w joins the pool. Otherwise the client
+keeps and sends the first soup. As in the authors' code, running statistics are not averaged: the client keeps its own.
 
 Differences from the authors' code: clients select on held-out examples, whereas the code selects on test examples, and
 there is no fine-tuning after the last round.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's last model;
-``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean and the number of the global models in its pool.
+``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean and the number of the global models in the client's pool.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train the received model, and in later rounds select a soup."""
+    """Return requests that train the received model and, in later rounds, select a soup."""
     requests = averaging.plan(config, state, federation, round)
     if round + 1 <= config.start * federation.training.rounds:
         return requests
@@ -83,7 +84,7 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
 def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Train, then keep one of two soups (a local program).
 
-    Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
+    Tensors: the rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
     """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)

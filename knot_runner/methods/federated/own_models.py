@@ -1,6 +1,6 @@
 """Clients that keep their own models. Models are never averaged, and architectures may differ.
 
-State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained. Other clients have the initial
+State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained. Other clients use the initial
 model of their architecture.
 """
 
@@ -16,32 +16,32 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def init(config: FederatedSettings, federation: Federation) -> FederatedState:
-    """Return an empty state: all clients start from their architecture's initial model."""
+    """Return an empty state: every client starts from the initial model of its architecture."""
     return {}
 
 
 def plan(config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train every participant's own model further."""
+    """Return requests that continue to train every participant's own model."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's model after its last training of the round."""
+    """Return the client's model after the client's last training in the round."""
     return model_parts(work.trained[-1])
 
 
 def deployed(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's own model; the initial model of its architecture if it has not trained."""
+    """Return the client's own model, or the initial model of its architecture if the client has not trained."""
     return kept_model(state, client) or federation.start_of(client)
 
 
 def model_parts(result: Trained) -> ClientMessage:
-    """Return a trained model as tensors."""
+    """Return the weights and buffers of a trained model, by name."""
     return {"weights": result.weights, "buffers": result.buffers}
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return state entries that hold the ``trained`` models of clients, below ``prefix``."""
+    """Return state entries, below ``prefix``, that hold the ``trained`` models of clients."""
     kept: FederatedState = {}
     for result in trained:
         kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
@@ -49,7 +49,7 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:
-    """Return the own model of ``client``; None if it has not trained."""
+    """Return the own model of ``client``; None if the client has not trained."""
     weights = state.get(f"client/{client}/weights")
     if weights is None:
         return None
@@ -57,7 +57,7 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Return log entries of tensors that a program kept: for each entry, the mean over clients and values.
+    """Return log entries for tensors that a local program kept: the mean of each tensor over clients and values.
 
     ``names``: log entry -> name of the tensor.
     """

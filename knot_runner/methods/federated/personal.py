@@ -1,13 +1,13 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
-This is FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client
+Both are FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client
 keeps its head. FedPer trains head and body together. FedRep trains the head first, then the body. The head is the last
 linear layer (FedWaD's public code).
 
 Differences from the papers: a client that has not trained uses the global body with the initial head, which is equal
-for all clients, as in PFLlib. With ``first_head=averaged`` clients also send their heads, and such a client uses their
-mean, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. It trains the averaged
-model on their outputs, and does not change the clients' heads.
+for all clients, as in PFLlib. With ``first_head=averaged`` clients also send their heads, and a client that has not
+trained uses the mean head, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. The
+server trains the averaged model on their outputs, and does not change the clients' heads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """Return the first global model.
 
     Raises:
-        UserError: The model has no body, or the body gets no epoch.
+        UserError: The model has no body, or no epoch is left for the body.
     """
     if not federation.layout.mask("body").any():
         raise UserError(
@@ -45,7 +45,10 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests of the drawn clients. With ``final_head_epochs``, one more round trains all clients' heads."""
+    """Return the requests of the drawn clients.
+
+    With ``final_head_epochs``, an additional last round trains all clients' heads.
+    """
     start = partial(deployed, config, state, federation)
     requests = drawn_requests(config, federation, round, start)
     if round == federation.training.rounds and config.final_head_epochs:
@@ -57,7 +60,7 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the body; also the head if the server uses its mean; nothing after a round that trains heads only."""
+    """Return the body's update, and the head's if the server reads heads; {} after a round that trains only heads."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     whole = config.first_head == "averaged" or config.server_distillation is not None
@@ -71,7 +74,7 @@ def received(config: FedPerSettings, state: FederatedState, federation: Federati
 
 
 def deployed(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the global body with the client's own head; without one, the head that ``method.first_head`` selects."""
+    """Return the global body with the client's own head, or with the head that ``method.first_head`` selects."""
     model = averaging.deployed(config, state, federation, client)
     if config.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model

@@ -1,17 +1,17 @@
 """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
 
-A client of round t takes K steps of rate eta from w_t, and changes its control variate:
+A client of round t takes K steps with rate eta from w_t, and changes its control variate:
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
 The server averages as in FedAvg, and c changes by the mean change times the share of participants (line 17).
 
-Differences from the paper: a client changes its c_k by the change that it has sent, so that c stays the mean of all c_k
-if messages are clipped. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022), whose unit of privacy is the
-example; here it is the client.
+Differences from the paper: a client changes its c_k by the change that it has sent, so c stays the mean of all c_k even
+if messages are clipped. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of privacy in
+DP-SCAFFOLD is the example, and here it is the client.
 
-State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (it is 0
-for others).
+State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (other
+clients have a control variate of 0).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Fold as FedAvg, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
+    """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
 
     The sum divided by N is the mean change times the share of participants.
     """
@@ -92,7 +92,7 @@ def fold(
 
 
 def control_of(state: FederatedState, name: str) -> Tensor:
-    """Return the control variate ``name`` [P]; zeros if it has not changed yet."""
+    """Return the control variate ``name`` [P]; zeros if the control variate has not changed yet."""
     return state.get(name, torch.zeros_like(state["weights"]))
 
 

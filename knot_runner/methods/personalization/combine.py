@@ -1,8 +1,8 @@
-"""Linear combinations of clients' models, computed as products with the matrix of all models.
+"""Linear combinations of clients' models, computed as products of a weight matrix and the matrix of all models.
 
-The signs of such a matrix show groups of clients whose updates help each other (docs/papers/soup.md).
+The signs of the weights show groups of clients whose updates help each other (docs/papers/soup.md).
 
-Products are computed in float64, a block of parameters at a time, so that no second copy of all models is needed.
+Products are computed in float64, one block of parameters at a time, so no second copy of all models is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VALUES_AT_ONCE = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the models' dtype.
+    """Return the product of ``matrix`` [M, K] and ``models`` [K, P], in the dtype of the models.
 
     Row m is sum_i matrix_mi models_i.
     """
@@ -40,7 +40,7 @@ def stacked_models(models: Sequence[ClientModel]) -> Tensors:
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
-    """Return the models in a state; see :func:`stacked_models`."""
+    """Return the clients' models that a state holds; see :func:`stacked_models`."""
     return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
@@ -49,7 +49,7 @@ class Updates:
     """Clients' updates dW_i = W_i - W_0.
 
     ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
-    ``starts`` [U, P]; several clients may share it.
+    ``starts`` [U, P]. Several clients may share a row.
     """
 
     starts: Tensor
@@ -58,7 +58,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients from ``starts``. Clients with the same start share its tensor."""
+        """Return the updates of clients that trained from ``starts``. Clients with the same start share one row."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
@@ -67,8 +67,8 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
-        The identity gives exactly the trained models, and zero exactly the starts. W_0 + (W_k - W_0) would not, because
-        of rounding: the starts therefore receive the remaining weight.
+        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. Computing W_0 +
+        (W_k - W_0) would not, because of rounding. The starts therefore receive the remaining weight.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
@@ -77,7 +77,7 @@ class Updates:
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
         """Return <a - b, dW_i> for every pair (a, b) of models [P] in ``moved`` and every update, float64 [M, K].
 
-        Without ``moved``, the updates themselves replace the differences.
+        Without ``moved``, return the inner products of the updates with each other.
         """
         count = len(self.trained) if moved is None else len(moved)
         sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
@@ -91,7 +91,7 @@ class Updates:
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
-    """Yield ranges of parameters that together cover all of them."""
+    """Yield ranges that together cover all parameters."""
     size = max(1, VALUES_AT_ONCE // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)
@@ -100,7 +100,7 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
     """Return the area under the ROC curve of predicting "i is in k's group" by lambda_ki, over all pairs of clients.
 
-    Ties count one half. None if all pairs, or none, are in the same group.
+    Ties count one half. The result is None if all pairs, or no pairs, are in the same group.
     """
     same, others = _pairs(groups)
     within, across = matrix[same], matrix[others].sort().values
@@ -111,10 +111,10 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
-    """Return the means of lambda [K, K] over clients' ``own`` updates and over those of ``others``.
+    """Return the mean weights lambda [K, K] of clients' ``own`` updates and of ``others``' updates.
 
-    It also returns the share of others that is ``negative``. With groups, it returns the means over others ``within``
-    and ``across`` groups, and the ``auc`` of telling these apart.
+    Also return the share of others' weights that is ``negative``. With groups, also return the means over others
+    ``within`` and ``across`` groups, and the ``auc`` of distinguishing the two.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {
@@ -131,7 +131,7 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return bool [K, K] twice: pairs of different clients in the same group, and in different groups."""
+    """Return two masks, bool [K, K]: pairs of different clients in the same group, and in different groups."""
     numbers = torch.tensor(list(groups))
     same = numbers[:, None] == numbers
     return same & ~torch.eye(len(numbers), dtype=torch.bool), ~same

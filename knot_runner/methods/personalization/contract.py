@@ -1,7 +1,8 @@
 """The interface of a personalization.
 
-It consists of a method over the clients, the points at which their models are evaluated, and the clients' training
-after the rounds. This training is that of the rounds, with its own learning rate, optimizer and number of epochs.
+A personalization consists of a method over the clients, the points at which their models are evaluated, and the
+clients' training after the rounds. This training works as in the rounds, but has its own learning rate, optimizer and
+number of epochs.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 class PersonalFederation(Federation):
     """All clients after the last round.
 
-    ``method``: the settings of the rounds; ``start(client)``: the model theta_0 that the client used after the last
-    round (FedAvg: the global model); ``groups``: the group of each client if the partition defines groups.
+    ``method``: the method settings of the rounds; ``start(client)``: the model theta_0 that the client used after the
+    last round (FedAvg: the global model); ``groups``: each client's group, if the partition defines groups.
     """
 
     method: FederatedSettings
@@ -41,25 +42,25 @@ class PersonalFederation(Federation):
         start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:
-        """Return ``federation`` after its rounds."""
+        """Return a federation like ``federation`` that also holds the settings, models and groups after the rounds."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
     @property
     def starts(self) -> list[ClientModel]:
-        """Return theta_0 of every client."""
+        """Return every client's theta_0."""
         return [self.start(client) for client in self.everyone]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One model of every client.
+    """A point at which one model of every client is evaluated.
 
     Attributes:
-        step: The number of checkpoints of its training after the last round; 0 before any.
+        step: The number of checkpoints of the model's training after the last round; 0 before the first checkpoint.
         epochs: The epochs of local training after the last round.
-        alpha: Its weight against theta_0; 1 for the trained model.
-        phase: ``trained`` by a client, or ``combined`` from several models, for methods that have both.
+        alpha: The trained model's weight in the mix with theta_0; 1 for the trained model.
+        phase: ``trained`` by a client, or ``combined`` from several models; None for methods without both phases.
     """
 
     step: int
@@ -69,7 +70,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether its weights lie between models, so that running statistics must be estimated."""
+        """Return whether the weights lie between models, so that running statistics must be estimated."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -85,11 +86,11 @@ Finished = tuple[dict[str, Tensor], dict[str, Any]]
 class Personalization:
     """A personalization: ``method`` with ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`.
 
-    ``rounds(settings, federation)``: the number of its rounds; ``points(settings)``: all evaluated points, in order;
-    ``measured``: the models to evaluate after a round, point by point. Over all rounds, every client's model of every
-    point is evaluated once.
+    ``rounds(settings, federation)``: the number of personalization rounds; ``points(settings)``: all evaluated points,
+    in order; ``measured``: the models to evaluate after a round, point by point. Over all rounds, every client's model
+    is evaluated once at every point.
 
-    ``check(settings, federation)`` returns notes for the user before the rounds. It raises ``UserError`` if the method
+    ``check(settings, federation)`` returns notes for the user before the rounds, and raises ``UserError`` if the method
     cannot personalize these clients.
     """
 
@@ -110,7 +111,7 @@ PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers=
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
     """Return the configuration of local training after the rounds: SGD or AdamW with the learning rate ``rate``.
 
-    Momentum and weight decay are 0. Temperature, batches and augmentation are those of the last round.
+    Momentum and weight decay are 0. Temperature, batches and augmentation are the same as in the last round.
     """
     training = federation.training
     whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
@@ -138,7 +139,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Return requests for every client's ``epochs`` from its model in ``starts``."""
+    """Return requests that train every client for ``epochs`` from its model in ``starts``."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)
@@ -147,9 +148,9 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """Return the state with ``models`` in place of the previous ones, and the mean training loss.
+    """Return the state with ``models`` in place of the previous models, and the mean training loss.
 
-    ``models``: entries below ``theta/``.
+    ``models``: state entries below ``theta/``.
     """
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     return kept | models, {"train_loss": sum(result.loss for result in trained) / len(trained)}

@@ -1,8 +1,10 @@
 """Repeated aggregation by the similarity of clients' label distributions.
 
 Source: the objective-conflict blog, see docs/papers/soup.md. S_ki is the cosine of the label histograms of clients k
-and i. Every client trains its model of the last round for one epoch. Then, for a number of rounds, theta_k <- sum_i
-A_ki theta_i, followed by another epoch. State: ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of all clients.
+and i. Every client trains its model of the last round for one epoch. Each of the following rounds sets theta_k to sum_i
+A_ki theta_i (:func:`aggregation_weights`) and trains for another epoch.
+
+State: ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of all clients.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from knot_runner.methods.personalization.contract import (
 
 
 def label_similarities(federation: Federation) -> Tensor:
-    """Return S [K, K], float64: cosines between the histograms of the clients' training labels, 1 on the diagonal."""
+    """Return S [K, K], float64: cosines between the clients' histograms of training labels, 1 on the diagonal."""
     classes = int(federation.train_labels.max()) + 1
     counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
@@ -38,7 +40,7 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A [K, K]: S where it is above the cut-off, otherwise 0; 1 for a client's own model.
+    """Return A [K, K]: S where S is above the cut-off, otherwise 0. A client's own model has weight 1 before scaling.
 
     ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
     ``unnormalized``: the formula as printed, whose rows may sum to K.
@@ -72,7 +74,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return sum_i A_ki theta_i of every client. Running statistics are aggregated, too."""
+    """Return every client's sum_i A_ki theta_i. Running statistics are aggregated, too."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
@@ -82,7 +84,7 @@ def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
 
 
 def _points(config: CossimSettings) -> list[Point]:
-    """Return all points: after the first epoch, and for each aggregation before and after its training."""
+    """Return all points: one after the first epoch, and two per aggregation, before and after training."""
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
         points += [Point(number, number * config.epochs, phase="combined")]

@@ -1,4 +1,4 @@
-"""Facts about clients' own models: metrics of every point, and the trade-off between ID and OOD accuracy.
+"""Results for clients' own models: metrics of every point, and the trade-off between ID and OOD accuracy.
 
 See docs/papers/soup.md.
 """
@@ -22,7 +22,7 @@ MATCHED = (1, 2, 5)
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
     """Return the best ID accuracy among ``points`` whose OOD accuracy is at least ``start_ood`` - ``given_up``.
 
-    None if no point reaches it.
+    The result is None if no point reaches this OOD accuracy.
     """
     return max((id_accuracy for other, id_accuracy in points if other >= start_ood - given_up - 1e-12), default=None)
 
@@ -44,7 +44,8 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 def point_facts(federation: Federation, point: Point, steps: float, measures: dict[str, float], valid: Tensor) -> Facts:
     """Return the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
 
-    ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: correct predictions on held-out examples.
+    ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: each client's correct predictions on held-out
+    examples.
     """
     sizes = [len(rows) for rows in federation.rows("valid")]
     shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
@@ -55,11 +56,15 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: di
 
 
 def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:
-    """Return facts about the curve of ``points`` that starts at theta_0 (``start``).
+    """Return summary values of the curve of ``points`` that starts at theta_0 (``start``).
 
-    They are the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0; the gain over
-    theta_0 at 1 point; and an area. The area is bounded below by the ID accuracy of theta_0 and the OOD accuracy of
-    guessing (``chance``), so that all variants of one federated run share the same corner.
+    - ``id_at_matched_ood``: the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0
+    - ``gain_at_matched_ood``: the gain over theta_0 at 1 point
+    - ``area``: the hypervolume of :func:`area`, whose reference point is the OOD accuracy of guessing (``chance``) and
+    the
+      ID accuracy of theta_0
+
+    All variants of one federated run share this reference point.
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}

@@ -1,8 +1,10 @@
-"""Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
+"""Fine-tuning: every client continues to train theta_0, its model of the last round, on its own training examples.
 
-It minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's objective
-in the rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training. A few
-clients at a time complete all their epochs, so that memory does not grow with the number of clients.
+Each client minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md). f_k is the client's
+objective in the rounds, chilled or not. A few clients at a time complete all their epochs, so memory does not grow with
+the number of clients.
+
+State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients in training.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return requests for the next part of the epochs of the clients in training.
 
-    When these clients finish, the next few start.
+    When these clients finish, the next few clients start.
     """
     step = round % config.checkpoints
     return [
@@ -46,17 +48,17 @@ def fold(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the current models of the training clients."""
+    """Return the state with the current models of the clients in training, and the mean training loss."""
     return with_trained(state, kept_models(trained, "theta"), trained)
 
 
 def finetune_request(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
-    """Return the request for one client's epochs from checkpoint ``step`` to the next.
+    """Return the request for one client's epochs from checkpoint ``step`` to the next checkpoint.
 
     The proximal term with mu = 2 prox pulls towards the model that the request starts from. A constant gradient of 2
-    prox (start - theta_0) turns this into a pull towards theta_0.
+    prox (start - theta_0) turns this pull into a pull towards theta_0.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
@@ -68,12 +70,12 @@ def finetune_request(
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
-    """Return the current model of a training client."""
+    """Return the current model of a client in training."""
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
 def under_way(config: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
-    """Return the clients that train in ``round``; [] when all have finished."""
+    """Return the clients that train in ``round``; [] when all clients have finished."""
     size = _at_once(federation)
     first = round // config.checkpoints * size
     return list(federation.everyone[first : first + size])
@@ -89,7 +91,7 @@ def _at_once(federation: PersonalFederation) -> int:
 
 
 def finetune_points(config: TuningSettings) -> list[Point]:
-    """Return theta_0, and the model after each part of the epochs."""
+    """Return the point of theta_0, and one point after each part of the epochs."""
     return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 

@@ -1,8 +1,9 @@
 """Metrics of the K x K record: every client's model on every client's test examples.
 
-In-distribution (ID) accuracy is that of a client's model on its own test examples, the diagonal. Out-of-distribution
-(OOD) accuracy is that of the same model on the other clients' test examples, with equal weights. A test example that
-two clients have counts as ID for both, and is excluded from the OOD accuracy of either (docs/papers/soup.md).
+In-distribution (ID) accuracy is measured with a client's model on the client's own test examples, the diagonal.
+Out-of-distribution (OOD) accuracy is measured with the same model on the other clients' test examples, with equal
+weights. A test example that two clients have counts as ID for both, and is excluded from the OOD accuracy of either
+(docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class TestRows:
     Attributes:
         rows: The distinct test examples [N] of all clients.
         places: The positions [M] in ``rows`` of each client's examples, concatenated over clients.
-        owners: Their clients [M].
+        owners: The client [M] to which each of these positions belongs.
     """
 
     __test__ = False  # not a class of tests
@@ -69,10 +70,10 @@ class TestRows:
 
 
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """Return the results of the model of ``client`` on every client's examples: correct predictions and summed loss.
+    """Return the correct predictions and summed loss of the model of ``client`` on every client's examples.
 
-    Correct predictions, int32 [K], and summed cross-entropy in nats [K], from its ``logits`` [N, C] and the ``labels``
-    [N] of ``tests.rows``.
+    Correct predictions, int32 [K], and cross-entropy in nats, [K], are computed from the model's ``logits`` [N, C] and
+    the ``labels`` [N] of ``tests.rows``.
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -91,10 +92,11 @@ def matrix_measures(
         examples: Number of test examples [K, K].
         correct: Correct predictions [K, K].
         loss: Summed loss [K, K].
-        clients: The clients that took part, which all metrics cover except ``unseen_accuracy``, the ID accuracy of
-            the other clients.
-        global_correct: The global model's correct predictions [K] on each client's examples. They give the share
-            ``clients_hurt`` of clients whose own model has at least ``HURT_EXAMPLES`` fewer.
+        clients: The clients that took part. All metrics cover these clients, except ``unseen_accuracy``, the ID
+            accuracy of the other clients.
+        global_correct: The global model's correct predictions [K] on each client's examples. They are needed for
+            ``clients_hurt``, the share of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
+            predictions.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -120,7 +122,10 @@ def matrix_measures(
 def _out_of_distribution(
     examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
 ) -> dict[str, float]:
-    """Return off-diagonal means, unweighted and weighted by the other clients' examples; {} if there are none."""
+    """Return off-diagonal means, unweighted and weighted by the other clients' examples.
+
+    The result is {} if no client has other clients' examples.
+    """
     even, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
@@ -136,7 +141,7 @@ def _out_of_distribution(
 def check_own_models(spec: Any, federation: Federation) -> None:
     """Raise :class:`UserError` if clients' models cannot be evaluated on other clients' examples.
 
-    ``spec``: the settings of personalization, if any.
+    ``spec``: the personalization settings, if any.
     """
     key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
     if len(federation) < 2:
@@ -150,7 +155,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """Return a note on the clients without test examples, which the record does not cover; none if all have some."""
+    """Return a note about clients without test examples, which the record omits; [] if all clients have some."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []

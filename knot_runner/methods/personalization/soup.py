@@ -13,13 +13,13 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the interpolated model, computed in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
+    """Return the interpolated model, computed in float64: exactly ``origin`` for alpha=0, ``trained`` for alpha=1."""
     pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return the points of every alpha, after every checkpoint (``at=all``) or the last one."""
+    """Return the points of every alpha, after every checkpoint (``at=all``) or only after the last checkpoint."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

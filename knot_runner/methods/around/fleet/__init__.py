@@ -18,14 +18,16 @@ DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """Return ``method`` on the simulated clients of ``fleet``, and those clients with their speeds.
+    """Return ``method`` on the simulated clients of ``fleet``, and the federation with the clients' speeds.
 
     With ``mode=async`` there are no synchronous rounds.
 
-    State, in addition to the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; further entries
-    with ``mode=async``. Log entries, in addition to the method's: ``clock`` at the end of the round; the number of
-    clients that ``dropped`` out, were ``late``, or did ``partial`` work; the mean ``staleness`` of the aggregated
-    updates (None without updates).
+    State, in addition to the method's entries: ``fleet/clock`` [1], float64, the virtual seconds since the start. With
+    ``mode=async``, there are further entries. Log entries, in addition to the method's entries:
+
+    - ``clock``: the time at the end of the round
+    - ``dropped``, ``late``, ``partial``: the number of clients that failed, missed the deadline, or did partial work
+    - ``staleness``: the mean staleness of the aggregated updates; None if no update was aggregated
     """
     method = discounted(method, fleet)
     simulated = Asynchronous(method, fleet) if fleet.mode == "async" else Synchronous(method, fleet)
@@ -42,7 +44,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """Return ``method`` with clients that send (1 + tau)^-a times their update; tau is its staleness in rounds."""
+    """Return ``method`` with clients that send (1 + tau)^-a times their update, for staleness tau in rounds."""
     if fleet.mode != "async":
         return method
 
@@ -57,10 +59,10 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return ``fleet`` and ``time_to_target`` of a result, or {} if the rows have no clock.
+    """Return the entries ``fleet`` and ``time_to_target`` of a result, or {} if the rows have no clock.
 
-    They report the clock at the end and at the first round that reached ``target``, and the counts of clients that
-    dropped out, were late, or did partial work.
+    The entries report the clock at the end and at the first round that reached ``target``. They also count the clients
+    that dropped out, were late, or did partial work.
     """
     if not rows or "clock" not in rows[-1]:
         return {}

@@ -1,14 +1,14 @@
 """Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any federated method.
 
-At any time ``training.clients_per_round`` clients train. The server takes a step when ``buffer`` updates have arrived.
-Each update starts from the model that its client received. A round is one server step, and its clients are those in the
-buffer. The version of a model is the number of server steps before it.
+At any time ``training.clients_per_round`` clients train. Each client trains from the model that it received. The server
+takes a step when ``buffer`` updates have arrived. A round is one server step, and its participants are the clients in
+the buffer. The version of a model is the number of server steps before it.
 
 State, in addition to the clock:
 
-- ``fleet/in_flight`` [m, 2] int64: client and version of each training client
-- ``fleet/arrivals`` [m] float64: the times at which they finish
-- the server's state of each version in flight (:func:`as_begun`)
+- ``fleet/in_flight`` [m, 2] int64: the client number and model version of each training client
+- ``fleet/arrivals`` [m] float64: the times at which these clients finish
+- the server's state of each version from which a client still trains (:func:`as_begun`)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A client that trains from the model of ``version``. It finishes, or fails, at time ``arrives``."""
+    """A client that trains from the model of ``version``. The client finishes, or fails, at time ``arrives``."""
 
     arrives: float
     client: int
@@ -77,9 +77,9 @@ class Asynchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the requests whose updates arrive until the next server step.
+        """Return the requests whose updates arrive before the next server step.
 
-        Each one trains from the model that its client received when it started.
+        Each request trains from the model that its client received when the client started.
         """
         if self.is_finished(config, state, federation, round):
             return []
@@ -94,7 +94,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with the clients that are still training, and the versions that they train from."""
+        """Return the state with the clients that are still training, and the model versions from which they train."""
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
@@ -105,7 +105,7 @@ class Asynchronous(Simulation):
         return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether the server has taken all its steps, ``training.rounds``."""
+        """Return whether the server has taken all ``training.rounds`` steps."""
         return round >= federation.training.rounds
 
     def next_step(
@@ -115,9 +115,9 @@ class Asynchronous(Simulation):
 
         The result depends only on the seed, the clock and the clients in flight.
 
-        A client that finishes is replaced by another one, which starts from the current model. Updates that arrive at
-        the same time are processed before new clients start. No client starts twice from the same model. If no client
-        can start, the server takes a step with the updates that it has.
+        When a client finishes, another client starts from the current model. Updates that arrive at the same time are
+        processed before new clients start. No client starts twice from the same model. If no client can start, the
+        server takes a step with the updates that have arrived.
         """
         pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
         flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
@@ -146,7 +146,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
-        """Return the clients that start ``now`` in the free places, in the order in which FedAvg samples them."""
+        """Return the clients that start ``now`` to fill the free places, in FedAvg's sampling order."""
         fleet = self.fleet
         available, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
         free = [client for client in federation.in_turn(round) if available[client] and client not in away]
@@ -172,10 +172,10 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """Return ``state`` with the entries that the server sent in ``version``.
+    """Return ``state`` with the server entries as they were in ``version``.
 
     ``state`` is the state before the fold of ``round``. The entries of the version are ``fleet/sent/<version>/<name>``.
-    Entries that clients keep do not change while they train.
+    Entries that a client keeps do not change while the client trains.
     """
     if version == round:
         return state

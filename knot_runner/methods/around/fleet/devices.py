@@ -1,7 +1,7 @@
 """Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Draws are keyed by the number of a client among all clients of a run. They are therefore equal for any engine, and after
-a run resumes.
+Random draws are keyed by a client's number among all clients of a run. The draws are therefore the same for every
+engine, and also after a run resumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class Simulation:
-    """A ``method`` with the clients of ``fleet``."""
+    """A ``method`` together with the simulated ``fleet`` on which its clients run."""
 
     method: Method
     fleet: FleetSettings
@@ -40,7 +40,10 @@ class Simulation:
         round: int,
         requests: list[LocalTraining],
     ) -> dict[int, WorkTime]:
-        """Return :func:`work_times` of ``requests``. All clients send and receive as many numbers as the first one."""
+        """Return the :func:`work_times` of ``requests``.
+
+        All clients send and receive as many numbers as the first client.
+        """
         if not requests:
             return {}
         down = (self.method.received or received)(config, state, federation, requests[0].client)
@@ -51,7 +54,11 @@ class Simulation:
 
 @dataclass(frozen=True)
 class WorkTime:
-    """Seconds of a client's work in a round: of each epoch, summed over its models, and of its transfers."""
+    """A client's working time in a round.
+
+    ``epochs``: the number of epochs of the model that the client sends; ``epoch``: the seconds per epoch, including the
+    client's other models; ``sending``: the seconds for both transfers.
+    """
 
     epochs: int
     epoch: float
@@ -63,7 +70,7 @@ class WorkTime:
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return the number of whole epochs that can be trained and sent by ``deadline``, at most all of them."""
+        """Return how many whole epochs, up to ``epochs``, the client can train and send by ``deadline``."""
         if self.total <= deadline:
             return self.epochs
         possible = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
@@ -71,13 +78,13 @@ class WorkTime:
 
 
 def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """Return the training time of each client per example, in seconds, float64 [N]."""
+    """Return each client's training time per example, in seconds, float64 [N]."""
     compute = fleet.compute
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
 def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, up: float) -> Tensor:
-    """Return the time of each client for receiving ``down`` and sending ``up`` numbers, in seconds, float64 [N]."""
+    """Return each client's time to receive ``down`` and send ``up`` numbers, in seconds, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
@@ -88,7 +95,7 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
     """Return each client's ``requests``, in order.
 
-    The client sends the model of its first request and keeps those of the others (Ditto).
+    The client sends the model of its first request and keeps the models of its other requests (Ditto).
     """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:
@@ -97,7 +104,7 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """Return the first request of every client, by number, then the second ones, as methods plan them."""
+    """Return every client's first request, by client number, then every client's second request, and so on."""
     works = [work for _, work in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)
     return [work[turn] for turn in range(most) for work in works if turn < len(work)]
@@ -108,9 +115,9 @@ def work_times(
 ) -> dict[int, WorkTime]:
     """Return the time that each client of ``requests`` needs for its work, in order.
 
-    The time includes everything that the client trains, also the further epochs of a program (such as the second model
-    of APFL), divided by the epochs of the model that it sends. The client receives ``down`` numbers and sends ``up``
-    numbers.
+    The time covers everything that the client trains, including further epochs of a program (such as the second model
+    of APFL). This time is spread over the epochs of the model that the client sends. Each client receives ``down``
+    numbers and sends ``up`` numbers.
     """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     times = {}
@@ -142,7 +149,7 @@ def _epochs(request: LocalTraining) -> int:
 
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
-    """Return the first ``epochs`` of the request's epochs, phase after phase."""
+    """Return the request limited to its first ``epochs`` epochs, phase after phase."""
     phases, left = [], epochs
     for phase in request.recipe.phases:
         if left:
@@ -152,9 +159,9 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return for each client [N] that starts in ``round`` the share of its working time after which it fails.
+    """Return, for each client [N] that starts in ``round``, the share of its working time after which it fails.
 
-    None: the client does not fail.
+    The entry is None if the client does not fail.
     """
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
@@ -170,7 +177,7 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
 
 
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """Return the first time, not before ``at``, when one of ``clients`` is available."""
+    """Return the first time at or after ``at`` when one of ``clients`` is available."""
     while True:
         available = available_clients(fleet, federation, at)
         if any(available[client] for client in clients):

@@ -1,4 +1,4 @@
-"""Rounds of a fleet: the server waits for all drawn clients, for enough of them, or until a deadline."""
+"""Synchronous rounds of a fleet: the server waits for all drawn clients, for enough of them, or until a deadline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the method's requests whose results arrive. Lost work is not trained."""
+        """Return the method's requests whose results arrive. Work that would be lost is not trained."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
@@ -58,7 +58,7 @@ class Synchronous(Simulation):
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether the method plans no request for any set of participants."""
+        """Return whether the method plans no request even if all clients take part."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
@@ -69,8 +69,8 @@ class Synchronous(Simulation):
         Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
         ``late`` (their work is lost) or did ``partial`` work.
 
-        The result depends on the seed and the clock, not on training. A round ends when all results have arrived. A
-        failure is known when it happens. The server waits for late clients until the deadline.
+        The result depends on the seed and the clock, not on training. A round ends when all results have arrived. The
+        server learns of a failure when it happens, and waits for late clients until the deadline.
         """
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))

@@ -1,4 +1,4 @@
-"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for any method whose server reads means only.
+"""User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for any method whose server reads only means.
 
 All parts of a client's message form one vector. With C, z, q and K of :class:`UserPrivacy` and a scale s_p of each part
 p (1 for the update),
@@ -7,11 +7,11 @@ p (1 for the update),
 
 One client changes the vector of the scaled sums by at most C, and the server reads nothing else. With
 ``sampling=poisson`` each client takes part with probability q, independently of the others. A round without clients
-consists of noise only. Running statistics of BatchNorm are not sent.
+consists of noise only. The running statistics of BatchNorm are not sent.
 
-A second message has n rows of logits, or of mean logits. It is one vector with the bound B sqrt(n), where B =
-``clip_logits`` bounds the root mean square of its rows. The mean of each row is subtracted first, which does not change
-the probabilities. This message is our addition: it has no source.
+A client's second message consists of n rows of logits, or of mean logits. These rows form one vector whose norm is at
+most B sqrt(n), where B = ``clip_logits`` bounds the root mean square of the row norms. The mean of each row is
+subtracted first, which does not change the probabilities. Private second messages are our own design.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ class UserPrivacy:
     """The mechanism of user-level privacy.
 
     Attributes:
-        clip_norm: C; None: messages are not clipped.
-        noise_multiplier: z.
-        sampling: How ``participants`` of the ``clients`` are drawn, qK of K. With ``poisson`` each client is drawn
-            independently, and ``participants`` is the mean number in a round.
+        clip_norm: The bound C on the norm of a first message; None if messages are not clipped.
+        noise_multiplier: The noise multiplier z.
+        sampling: How a round's clients are drawn. With ``poisson`` each client is drawn independently; with
+            ``fixed`` a fixed number is drawn.
+        participants: The number of clients in a round, qK; with ``poisson`` the mean number.
+        clients: The number K of all clients.
         scales: Factors of the parts of the first message, which apply before clipping.
-        clip_logits: B.
-        messages: The number of vectors that a client sends in a round. Each is clipped to its own bound and
-            receives noise of z times that bound. In units of their bounds, one client changes all of them by
-            sqrt(messages) at most.
+        clip_logits: The bound B of the second message.
+        messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
+            receives noise of z times that bound. In units of their bounds, one client changes all of these vectors by
+            at most sqrt(messages).
     """
 
     clip_norm: float | None
@@ -69,7 +71,7 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """Return the scale s of the part ``name``; in the second message, B for a part that is not logits."""
+        """Return the scale s of the part ``name``; in the second message, B for a part that does not hold logits."""
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
         return 1.0 if name in CENTERED else self.clip_logits
@@ -84,7 +86,7 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with clipped messages and a noisy mean, the clients as sampled, and notes for the user.
+    """Return ``method`` with clipped messages and a noisy mean, the federation with its sampling, and user notes.
 
     Raises:
         UserError: Clients send nothing; the server reads single messages; the accountant does not cover the
@@ -115,7 +117,7 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Return the clipped message. Its facts hold its ``norm`` before clipping."""
+    """Return the clipped message. Its ``facts`` hold the ``norm`` before clipping."""
     parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
     if not parts:
         return replace(sent, parts={})
@@ -197,7 +199,7 @@ def _messages(setting: str, other_setting: str, method: Method, exchange: Exchan
 def _mechanism(
     spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
 ) -> UserPrivacy:
-    """Return the mechanism. Its noise multiplier is 0 if the accountant has to compute it."""
+    """Return the mechanism. Its noise multiplier is 0 if the accountant still has to compute the multiplier."""
     config = settings.method
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
@@ -249,7 +251,7 @@ class Ledger:
         return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
 
     def facts(self, rounds: int, rows: list[State]) -> State:
-        """Return the entry ``privacy`` of a result after ``rounds``; ``rows``: their log rows."""
+        """Return the entry ``privacy`` of a result after ``rounds``. ``rows`` are the log rows of these rounds."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
         privacy = self.privacy

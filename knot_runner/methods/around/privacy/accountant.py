@@ -1,13 +1,17 @@
-"""Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), which an extra installs.
+"""Epsilon of a private run, computed by the Renyi accountant of dp-accounting (Google), an optional dependency.
 
-In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients. ``poisson``:
-neighboring data sets differ in one client's participation, and the sum in at most C (Mironov et al. 2019). ``fixed``: a
-fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data, and the sum in
-at most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). For large samples with little noise, this
-bound exceeds the bound without sampling. Both hold, so each order uses the smaller one.
+In each round, the sum of clipped updates plus noise is a Gaussian mechanism on a sample of the clients:
 
-A client that sends m vectors in a round, each with its own bound and noise, sends one vector with the noise multiplier
-z / sqrt(m).
+- ``poisson``: Neighboring data sets differ in one client's participation, and their sums by at most C (Mironov et al.
+  2019).
+- ``fixed``: A fixed number of clients is drawn without replacement. Neighboring data sets differ in one client's data,
+  and their sums by at most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+
+For large samples with little noise, the ``fixed`` bound exceeds the bound without sampling. Both bounds hold, so the
+smaller bound is used at each Renyi order.
+
+A client may send m vectors in a round, each with its own bound and noise. This is equivalent to one vector with the
+noise multiplier z / sqrt(m).
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ def accountant_name() -> str:
     """Return the name of the accountant, such as ``dp-accounting 0.6.0 (RDP)``.
 
     Raises:
-        UserError: It is not installed.
+        UserError: The accountant is not installed.
     """
     _library()
     return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
@@ -49,7 +53,7 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 @functools.cache
 def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
-    """Return a function from rounds to epsilon. Without noise, it returns None, which stands for infinity.
+    """Return a function from rounds to epsilon. Without noise, the function returns None, which stands for infinity.
 
     Raises:
         UserError: The accountant is not installed.
@@ -94,7 +98,7 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
 
 
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
-    """Return the noise multiplier for which bound number ``bound`` of :func:`_events` gives ``epsilon``."""
+    """Return the noise multiplier at which bound number ``bound`` of :func:`_events` gives ``epsilon``."""
     library = _library()
     try:
         calibrated: float = library.calibrate_dp_mechanism(

@@ -1,1 +1,1 @@
-"""Data-free distillation: the student trains on images synthesized from a trained teacher, and on no real ones."""
+"""Data-free distillation: the student trains only on images that are synthesized from a trained teacher."""

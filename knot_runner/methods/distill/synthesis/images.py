@@ -1,7 +1,7 @@
 """Images synthesized from a trained teacher.
 
-Either Adam optimizes their pixels until they match the teacher's statistics or the records of its activations, or a
-generator is trained against the teacher (DAFL, Chen et al. 2019).
+There are two ways. Adam optimizes the pixels until they match the teacher's statistics or the records of its
+activations, or a generator is trained against the teacher (DAFL, Chen et al. 2019).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS_AT_ONCE = 100
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
     """Return ``tv`` times the total variation plus ``l2`` times the mean square of images ``x`` [B, C, H, W], [].
 
-    The total variation is the mean squared difference of vertically or horizontally adjacent pixels.
+    The total variation is the mean squared difference between vertically or horizontally adjacent pixels.
     """
     total_variation = (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
     return tv * total_variation + l2 * x.square().mean()
@@ -48,10 +48,10 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect, within the block, the distances between the inputs of batch normalizations and the running statistics.
+    """Collect, within the block, the distances between batch normalization inputs and the running statistics.
 
-    Each forward pass appends one value [] per batch normalization: the squared differences between the mean and
-    (biased) variance per channel of its input and the running ones, summed over channels.
+    Each forward pass appends one value [] per batch normalization. The value is the squared difference between the
+    input's mean and (biased) variance per channel and the running mean and variance, summed over channels.
     """
     losses: list[Tensor] = []
 
@@ -69,9 +69,9 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
-    """Return the mean squared difference [] between activations [B, ...] and the ``wanted`` ones [B, D].
+    """Return the mean squared difference [] between activations [B, ...] and the ``wanted`` activations [B, D].
 
-    The difference of each tap is divided by its scale (the mean variance of its elements). Taps are summed.
+    The difference of each tap is divided by the tap's scale (the mean variance of its elements). Taps are summed.
     """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
@@ -79,8 +79,8 @@ def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, floa
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
     """Return DAFL's loss [] of a batch of generated images.
 
-    It is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of its
-    ``features``, minus the entropy (in nats) of its mean probabilities.
+    The loss is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of the
+    teacher's ``features``, minus the entropy (in nats) of the teacher's mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -91,10 +91,10 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class OptimizedImages:
-    """Batches of images, one after another. Adam takes ``config.steps`` steps on each, starting from noise.
+    """Images that are optimized batch by batch. Adam takes ``config.steps`` steps per batch, starting from noise.
 
-    The target of image i is class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
-    An epoch is one batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
+    The target of image i is class i modulo the number of classes. ``model``: the frozen teacher, in evaluation mode. An
+    epoch is one batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class OptimizedImages:
         self.epochs = -(-config.images // config.batch_size)
 
     def epoch(self, number: int, report: Report) -> float:
-        """Synthesize batch ``number``, counted from 1; return the loss of its last step."""
+        """Synthesize batch ``number``, counted from 1; return the loss of the last step."""
         first = (number - 1) * self.config.batch_size
         count = min(self.config.batch_size, self.config.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
@@ -155,13 +155,13 @@ class OptimizedImages:
 
 
 def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of the teacher's images, [C, 1, 1]."""
+    """Return the mean and standard deviation of the teacher's training images, each [C, 1, 1]."""
     mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (request.mean, request.std))
     return mean, std
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
-    """Take step ``number`` on ``loss`` [], and return it.
+    """Take step ``number`` on ``loss`` [], and return the loss as a float.
 
     Raises:
         DivergedError: The loss is not finite.
@@ -181,9 +181,9 @@ FEATURES = "features"
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
 
-    It has a linear layer to maps of a quarter of the sides, followed twice by upsampling and a 3x3 convolution. We add
-    a sigmoid at the end, because pixels are bounded. Normalization uses the batch only, so that images are generated as
-    in training.
+    A linear layer creates maps with a quarter of the image's height and width. Upsampling and a 3x3 convolution follow
+    twice. We add a sigmoid at the end, because pixels are bounded. Normalization uses only the batch's statistics, so
+    that images are generated as in training.
     """
     channels, *sides = shape
     whole, half, quarter = (tuple(math.ceil(side / part) for side in sides) for part in (1, 2, 4))
@@ -206,9 +206,9 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
 
 
 class GeneratedImages:
-    """A generator that is trained step by step; ``model``: the teacher, frozen, in evaluation mode.
+    """Images of a generator that is trained step by step. ``model``: the frozen teacher, in evaluation mode.
 
-    An epoch has up to ``STEPS_AT_ONCE`` steps; ``module`` is the generator.
+    An epoch has up to ``STEPS_AT_ONCE`` steps. ``module`` is the generator.
     """
 
     def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
@@ -235,6 +235,6 @@ class GeneratedImages:
 
     @torch.no_grad()
     def images(self) -> Tensor:
-        """Return images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
+        """Return images of the trained generator, as pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.config.images)
         return torch.cat([self.module(z) for z in latent.split(self.config.batch_size)]).float().cpu()

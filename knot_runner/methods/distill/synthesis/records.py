@@ -1,8 +1,13 @@
-"""Records of a teacher's activations, which its owner may release, and activations sampled from them (Lopes 2017).
+"""Records of a teacher's activations, which the data owner may release, and activations sampled from them (Lopes 2017).
 
-For each class and tap, a record holds the mean and either the ``covariance`` (of the logits), the ``variance`` of every
-element, or the first principal ``axes``, scaled by their standard deviations. Our choices: means by class, and
-principal axes instead of the graph Fourier basis of the paper's spectral records.
+For each class and tap, a record holds the mean and one of three kinds of spread:
+
+- ``covariance`` (only for the logits)
+- ``variance`` of every element
+- the first principal ``axes``, scaled by their standard deviations
+
+Our choices differ from the paper's spectral records: we use means per class, and principal axes instead of the graph
+Fourier basis.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ def released_records(
 ) -> Tensors:
     """Return the records of the logits and of all taps that ``reader`` reads, float32.
 
-    Their names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C, k,
-    D]. The entries of a class without examples are 0.
+    Record names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C,
+    k, D]. The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -55,7 +60,7 @@ def released_records(
 
 @torch.no_grad()
 def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
-    """Return the logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
+    """Return the logits and taps of every image, by name, each [N, D] on the CPU, in image order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
@@ -80,9 +85,9 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
 
 
 def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
-    """Draw normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B].
+    """Draw normally distributed activations [B, D] of every recorded tap, for images of the classes ``labels`` [B].
 
-    Their means and (co)variances are the recorded ones.
+    The distributions have the recorded means and (co)variances.
     """
     sampled = {}
     for name in tap_names_of(records):
@@ -92,12 +97,12 @@ def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator
 
 
 def tap_names_of(records: Tensors) -> list[str]:
-    """Return the recorded taps, including the logits."""
+    """Return the names of the recorded taps, including the logits."""
     return sorted(name.removesuffix(".mean") for name in records if name.endswith(".mean"))
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return tap -> mean variance of its elements within a class; 1 for elements that do not vary."""
+    """Return a dict from tap to the mean variance of its elements within a class; 1 for taps that do not vary."""
     scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:

@@ -26,7 +26,7 @@ from knot_runner.models.taps import tap_names
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """Compute the records of a teacher's activations on its training images, which its owner releases with it."""
+    """Compute the records of a teacher's activations on its training images, which its owner releases as well."""
 
     stage: Literal["records"]
     party: str
@@ -38,7 +38,7 @@ class ReleaseRecords(OwnRequest):
     components: int | None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the records, and facts: their ``kind``, ``floats`` and ``bytes``."""
+        """Return the records, and a dict with their ``kind``, number of ``floats`` and ``bytes``."""
         began = time.monotonic()
         examples = stored_examples(resources, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
@@ -49,9 +49,9 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """Synthesize images from a teacher. Real images are used only through its weights and records.
+    """Synthesize images from a teacher. Only the teacher's weights and records depend on real images.
 
-    The artifact holds stored examples, with the teacher's argmax as labels.
+    The artifact holds stored examples, labeled with the teacher's argmax.
     """
 
     stage: Literal["synthetic"]
@@ -67,7 +67,7 @@ class MakeImages(OwnRequest):
     seed: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the images, and facts: their number, the ``loss`` of the last step, and ``released``.
+        """Return the images and a dict of facts: the number of images, the last step's ``loss``, and ``released``.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -108,14 +108,14 @@ class MakeImages(OwnRequest):
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
-    """Return the ``kind`` and size of the data that a teacher's owner releases in addition to its weights."""
+    """Return the ``kind`` and size of the data that a teacher's owner releases in addition to the weights."""
     tensors = list(tensors)
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
 
 
 @torch.no_grad()
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Return the images [N, C, H, W] in 0..1 as examples with the teacher's labels."""
+    """Return the images [N, C, H, W] in 0..1 as stored examples with the teacher's labels."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
     unknown = torch.full((len(pixels),), UNLABELED)
     tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
