@@ -1,4 +1,4 @@
-"""Settings of many runs as comparable text, by dotted key: filters, and which settings distinguish runs.
+"""Settings of many runs as comparable text, by dotted key: filters, and the settings that distinguish runs.
 
 Frames of settings have one row per run and one column per dotted key. A setting that a run lacks is NaN.
 """
@@ -74,7 +74,7 @@ def typed(text: str) -> str:
 def as_number(text: str | None) -> float | int | None:
     """Return the number whose :func:`written` form is ``text``.
 
-    None for other text, such as ``007``, and missing values.
+    Return None for missing values and for other text, such as ``007``.
     """
     value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
     plain = value is not None and abs(value) < MAX_PLAIN  # not nan
@@ -114,10 +114,10 @@ def sort_places(texts: pd.Series) -> pd.Series:
 
 
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
-    """Resolve ``key`` to a dotted key: itself, or for a group its name (``task.name`` for ``task``).
+    """Resolve ``key`` to a known dotted key. A group resolves to its name (``task`` to ``task.name``).
 
     Raises:
-        UserError: It is unknown. The message lists keys with the same ending, or the nearest one.
+        UserError: ``key`` is unknown. The message lists keys with the same ending, or the nearest key.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -133,7 +133,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return each key's last part, or as many parts as make it unique; ``method`` for ``method.name``."""
+    """Return a dict from each key to its shortest unique ending; ``method.name`` becomes ``method``."""
     ends = {}
     for key in keys:
         parts = key.removesuffix(".name").removesuffix(".kind").split(".")
@@ -153,7 +153,7 @@ def varying(settings: pd.DataFrame) -> list[str]:
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
 
-    Earlier keys are preferred. A key in ``kept`` is included if it divides runs further than those before it.
+    Earlier keys are preferred. A key in ``kept`` is included if it distinguishes more runs than the earlier keys alone.
     """
     import pandas as pd
 
@@ -177,7 +177,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return the table row of each run, counted from 0.
 
-    Runs with equal ``keys`` share one, and rows are sorted by values.
+    Runs with equal ``keys`` share a row, and rows are sorted by values.
     """
     import pandas as pd
 
@@ -197,7 +197,10 @@ def _preference(key: str) -> tuple[int, int, int, str]:
 class Filter:
     """A filter of runs.
 
-    ``text``: as typed; ``key``: unresolved; ``wanted``: values in :func:`written` form, a single one for >=, <=, >, <.
+    Attributes:
+        text: The filter as the user typed it.
+        key: The key before it is resolved.
+        wanted: Values in :func:`written` form; a single value for >=, <=, > and <.
     """
 
     text: str
@@ -206,9 +209,9 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> list[bool]:
-        """Return for each run, given its ``values``, whether it passes.
+        """Return whether each run passes the filter, given the ``values`` of the runs.
 
-        A run without the setting passes ``!=`` only.
+        A run without the setting passes only the filter ``!=``.
         """
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
@@ -272,5 +275,5 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 
 def sorted_texts(values: Iterable[str]) -> list[str]:
-    """Return ``values`` in the order of :func:`sort_key`, with a missing one as ``(absent)``."""
+    """Return ``values`` in the order of :func:`sort_key`, with ``(absent)`` for a missing value."""
     return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]
