@@ -46,7 +46,7 @@ def confusion_rows(run: MeasuredRun) -> list[LogRow]:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a table with one row per true class: the number of examples, the share of correct ones, and the errors.
+    """Return a table with one row per true class: the number of examples, the correct share, and the errors.
 
     Raises:
         UserError: The run stores no predictions.

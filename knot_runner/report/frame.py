@@ -101,8 +101,8 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return the settings in which the runs differ.
 
-        A setting that a run does not use, such as the number of clusters without clustering, keeps its configured
-        value.
+        Configured values are compared even if a run does not use a setting (for instance, the number of clusters
+        without clustering).
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
@@ -118,16 +118,16 @@ class RunSet:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: the run
         - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``different data`` or ``unfinished``, with the
-          reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are missing.
+          reason in ``problem``. A run that is not done has one row, whose ``metric`` and ``value`` are missing.
         - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are
-          numbers, otherwise text as in config.yaml; missing if a run has no such setting
+          numbers, otherwise text as in config.yaml; missing if a run lacks the setting
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
 
         Args:
-            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``); "client" for the
-                accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the
-                round. The columns ``round`` and ``client`` identify them.
+            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``). "client" for
+                each client's accuracies in rounds.jsonl: ``before`` and ``after`` the client's training, and
+                ``accuracy``, after the round. The columns ``round`` and ``client`` identify the numbers.
 
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.

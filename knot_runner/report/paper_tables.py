@@ -37,8 +37,8 @@ class PrintedTable:
     """A printed table of a paper.
 
     A table of kind ``methods`` has ``task``, ``columns`` including the ``global_set``, and ``metrics`` (metric ->
-    method -> row). Depending on the kind, other tables have ``cases`` and ``values`` of rows, ``algorithms`` by method,
-    a mean ``uplift``, the ``datasets`` of each task, the rounds of a trace, or the ``shares`` of a bias.
+    method -> row). Other kinds have ``cases`` and ``values`` of rows, ``algorithms`` by method, or a mean ``uplift``.
+    They may also have the ``datasets`` of each task, the rounds of a trace, or the ``shares`` of a bias.
     """
 
     paper: str

@@ -154,7 +154,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
 
-    The caller must know whether runs of its kind have such a file.
+    The caller must know that runs of this kind store the files.
     """
     if is_finished(run):
         try:

@@ -22,7 +22,10 @@ IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 
 
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return one row per run, in the given order: :data:`IDENTITY`, ``label`` and ``run``, the :class:`Run`."""
+    """Return one row per run, in the given order.
+
+    The columns are :data:`IDENTITY`, ``label``, and ``run`` with the :class:`Run`.
+    """
     import pandas as pd
 
     rows = [{**vars(run), "folder": str(run.folder), "state": run.state, "run": run} for run in runs]
@@ -48,7 +51,7 @@ Cases = Mapping[str, Config]
 
 
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Return name -> its rank among the distinct ``names``, in order of first occurrence."""
+    """Return the rank of each distinct name in ``names``, in order of first occurrence."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
@@ -120,7 +123,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return dotted key -> value of all leaves of nested ``values``. An empty mapping is a leaf."""
+    """Return a dict from dotted key to value for all leaves of nested ``values``. An empty mapping is a leaf."""
     by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

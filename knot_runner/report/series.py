@@ -71,7 +71,10 @@ def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: 
 
 
 def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
-    """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
+    """Return CSV with a row per place of ``bands``. ``heads`` are the headings of the names and the place.
+
+    The other columns are mean, low, high and seeds.
+    """
     rows: list[list[Any]] = []
     for names, line in bands.items():
         columns = (line.places, line.mean, line.low, line.high, line.seeds)

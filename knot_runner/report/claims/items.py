@@ -1,12 +1,13 @@
 """Metrics of a run on resampled test items, from its stored predictions.
 
-Each metric is computed by its entry in ``metrics.py``: from sums over items if it has ``of_sums``, otherwise by its
-function on each resample.
+Each metric is computed by its entry in ``metrics.py``: from sums over items if the entry has ``of_sums``, otherwise by
+the entry's function on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
-pair and for all seeds. Data sets are resampled separately. For accuracy over clients, there are no predictions in the
-clients' order. The correct answers of each client are drawn from their binomial distribution, which is equivalent to
-resampling its images. They are drawn independently for each run, so items shared by a pair do not narrow its interval.
+pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
+not stored in the clients' order. Each client's number of correct answers is drawn from its binomial distribution, which
+is equivalent to resampling the client's images. Each run draws independently, so items shared by a pair do not narrow
+the pair's interval.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ WantedSums = tuple[str, ModelSide, str]
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
-    """Return model and metric -> data set -> sums; add damaged records to ``problems``."""
+    """Return a dict from model and metric to the sums of each data set, and add damaged records to ``problems``."""
     metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
     # a test set is told by its name and the seed of its draws
     tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)

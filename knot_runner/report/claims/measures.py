@@ -271,7 +271,7 @@ class LearningCurve:
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return ``runs`` and the learning curves of the finished ones, by run id.
+    """Return ``runs``, and the learning curves of the finished runs by run id.
 
     Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """

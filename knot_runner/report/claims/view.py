@@ -55,7 +55,8 @@ def effect_text(verdict: Verdict) -> str:
 def interval_text(verdict: Verdict) -> str:
     """Return the interval, such as ``[+1.96, +2.40]``, or "".
 
-    With two seeds, a note replaces an interval that includes no effect, because such an interval is uninformative.
+    With two seeds, a note replaces an interval that contains the value of no effect, because such an interval is
+    uninformative.
     """
     if verdict.low is None or verdict.high is None:
         return ""
@@ -159,7 +160,7 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim, including those without runs. Missing numbers are empty."""
+    """Return CSV with one line per claim, also for claims without runs. Missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     read = operator.attrgetter(*names)
     return csv_text(["claim", *names], [[i, *read(verdict)] for i, verdict in enumerate(verdicts, 1)])

@@ -41,7 +41,10 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return dotted key -> :func:`written` value, for all leaves of nested ``values``. An empty mapping is a leaf."""
+    """Return a dict from dotted key to :func:`written` value for all leaves of nested ``values``.
+
+    An empty mapping is a leaf.
+    """
     return {key: written(value) for key, value in leaves(values).items()}
 
 
@@ -234,7 +237,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def split_commas(text: str) -> list[str]:
-    """Split ``text`` at commas outside of brackets: ``a`` and ``[1,2]`` for ``a,[1,2]``."""
+    """Split ``text`` at commas outside brackets: ``a,[1,2]`` becomes ``a`` and ``[1,2]``."""
     parts = [""]
     depth = 0
     for letter in text:
@@ -255,7 +258,8 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
     """Return the runs that pass all ``filters``, and a line for every requested value that no run has.
 
     Raises:
-        UserError: No run has a key, or no run passes. The message names the filter that removed the last run.
+        UserError: No run has the key of a filter, or no run passes. The message names the filter that removed the
+            last run.
     """
     known = runs.keys()
     lines = []

@@ -138,5 +138,5 @@ def block_title(groups: Sequence[ColumnGroup]) -> str:
 
 
 def display(method: str) -> str:
-    """Return the title of a method, such as Sinkhorn-E; its name if it has none."""
+    """Return the title of a method, such as Sinkhorn-E, or the method's name if it has no title."""
     return METHOD_TITLES.get(method, method)

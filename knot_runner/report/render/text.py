@@ -152,7 +152,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
-    """Return mean and interval as text, such as ``0.412±0.010``; the mean alone if there is no interval."""
+    """Return mean and interval as text, such as ``0.412±0.010``, or only the mean if there is no interval."""
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 

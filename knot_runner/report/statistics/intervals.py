@@ -1,7 +1,7 @@
 """95% intervals, and the draws of test items for the bootstrap.
 
-Intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric (Efron
-1979). Draws of test items are equal for all runs with the same test set.
+The intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric
+(Efron 1979). All runs with the same test set use the same draws of test items.
 """
 
 from __future__ import annotations
