@@ -192,7 +192,7 @@ class TargetRounds:
 
         - ``rounds``: the number of rounds. If the target is not reached, the run's rounds + 1, as a lower bound.
         - ``bytes``: megabytes sent in these rounds, in both directions. The additional round costs as much as the
-        cheapest one.
+          cheapest round.
         - ``time``: virtual seconds. If the target is not reached, the duration of the whole run, as a lower bound.
         """
         goal = self.goals[run.run_id]

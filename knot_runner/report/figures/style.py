@@ -84,12 +84,12 @@ def figure_of(
     Args:
         function: Draws finished runs.
         one_task: Whether runs of several tasks are an error.
-        reads: Files that are drawn. A run without one of them is left out.
+        reads: Files that are drawn. A run that lacks one of these files is left out.
         needs: A dotted result key. A run without this key is not drawn.
 
     Raises:
-        UserError: No run is done, or the runs have several tasks. The message names the ``command`` for missing
-            runs.
+        UserError: No run is done (the message names the ``command`` for the runs), or ``one_task`` is set and the
+            runs have several tasks.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
