@@ -1,4 +1,4 @@
-"""Check of a preset's ``report:`` before its runs, which may take hours."""
+"""Validate a preset's ``report:`` before its runs, which may take hours."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOST_WRONG = 5
 def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
     """Return counts [C, C] of test examples by true and predicted class, over all test sets.
 
-    None if ``run`` stores no predictions of classes.
+    Return None if ``run`` stores no class predictions.
     """
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
         return None
@@ -31,9 +31,10 @@ def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
 
 
 def confusion_rows(run: MeasuredRun) -> list[LogRow]:
-    """Return rows with the share ``confusion`` of each ``true`` class that is ``predicted`` as each class.
+    """Return one row per pair of a ``true`` and a ``predicted`` class.
 
-    The share is NaN for a class without examples. The list is empty if ``run`` stores no predictions.
+    ``confusion`` is the share of the true class's examples that the model assigns to the predicted class. The share is
+    NaN for a class without examples. The list is empty if ``run`` stores no predictions.
     """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
@@ -45,7 +46,7 @@ def confusion_rows(run: MeasuredRun) -> list[LogRow]:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a table with a row for each true class: its number of examples, and how they are predicted.
+    """Return a table with one row per true class: the number of examples, the correct share, and the errors.
 
     Raises:
         UserError: The run stores no predictions.

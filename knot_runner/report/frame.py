@@ -49,15 +49,15 @@ class RunSet:
 
     ``runs``: one row per run, as in :func:`run_rows`.
 
-    ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
-    setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
+    ``settings``: one row per run and one column per dotted key. Values are text as in ``written``, and NaN if a run
+    lacks the setting. The columns include all other keys for filters: hardware, paths, status, run_id, data.
 
-    ``counted``: ``settings`` with only those that can change the run's numbers; the others are absent.
+    ``counted``: ``settings``, restricted to the settings that can change the run's numbers.
 
-    ``metrics``: a row per number in the result of each finished run, with ``metric``, its dotted key there
-    (``metrics.accuracy.ALL``), and ``value``, absent for null.
+    ``metrics``: one row per number in the result of each finished run. ``metric`` is the dotted key in the result
+    (``metrics.accuracy.ALL``), and ``value`` is the number, missing for null.
 
-    ``lines``: the folders left out, with reasons.
+    ``lines``: the folders that are left out, with reasons.
     """
 
     out: Path
@@ -75,9 +75,9 @@ class RunSet:
         return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
 
     def having(self, wanted: Config) -> RunSet:
-        """Return the runs with all settings of ``wanted``: dotted key -> its value, or a list of them.
+        """Return the runs with all settings of ``wanted``.
 
-        A setting that a run lacks is null.
+        ``wanted`` maps a dotted key to a value or a list of accepted values. A setting that a run lacks counts as null.
         """
         fitting = self.runs.run.notna()
         for key, value in wanted.items():
@@ -86,7 +86,7 @@ class RunSet:
         return self.only(fitting)
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the runs with a column ``row``, their table row. Runs with equal ``keys`` share one."""
+        """Return the runs with an added column ``row``, their table row. Runs with equal ``keys`` share a row."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
@@ -101,8 +101,8 @@ class RunSet:
     def differing(self) -> pd.DataFrame:
         """Return the settings in which the runs differ.
 
-        A setting that a run does not use, such as the number of clusters without clustering, counts with its configured
-        value.
+        Configured values are compared even if a run does not use a setting (for instance, the number of clusters
+        without clustering).
         """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
@@ -118,16 +118,16 @@ class RunSet:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: the run
         - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``different data`` or ``unfinished``, with the
-          reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are missing.
+          reason in ``problem``. A run that is not done has one row, whose ``metric`` and ``value`` are missing.
         - one column per setting in which the runs differ, by dotted key (``training.lr``): numbers if all values are
-          numbers, otherwise text as in config.yaml; missing if a run has no such setting
+          numbers, otherwise text as in config.yaml; missing if a run lacks the setting
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
 
         Args:
-            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``); "client" for the
-                accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the
-                round. The columns ``round`` and ``client`` identify them.
+            per: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``). "client" for
+                each client's accuracies in rounds.jsonl: ``before`` and ``after`` the client's training, and
+                ``accuracy``, after the round. The columns ``round`` and ``client`` identify the numbers.
 
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
@@ -172,7 +172,7 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
     """Return :meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``.
 
-    Filters are those of ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
+    Filters are written as in ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
 
     Raises:
         UserError: A filter is wrong, or no run passes.
@@ -190,9 +190,9 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
-    """Read every run below ``out`` (``<task>/<method>/<run id>/``). Unreadable ones are listed in ``lines``.
+    """Read every run below ``out`` (``<task>/<method>/<run id>/``). Unreadable folders are listed in ``lines``.
 
-    ``data``: leave out runs that read other files than those below this folder.
+    ``data`` is a data folder; runs that read other files than this folder contains are left out.
 
     Raises:
         UserError: ``out`` is missing or has no run.
@@ -246,7 +246,7 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
     """Return the job of a run folder.
 
     Raises:
-        ValueError: Its config does not belong to this folder.
+        ValueError: The config in ``folder`` belongs to another folder.
     """
     if not (folder / CONFIG).exists():
         began = "failed before writing its settings" if (folder / "failed.json").exists() else "no config.yaml"
@@ -278,5 +278,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return a colon, the first few of ``names`` and the number of further ones; "" if empty."""
+    """Return a colon, the first few of ``names`` and the number of remaining names; "" without names."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

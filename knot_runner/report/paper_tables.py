@@ -1,4 +1,4 @@
-"""The papers' printed numbers: one YAML file per table in ``papers/``, keyed by our names of methods and data sets."""
+"""The papers' printed numbers: one YAML file per table in ``papers/``, keyed by our method and data set names."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def printed_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A case of a table of temperatures.
+    """A case in a table of temperatures.
 
-    It has the ``settings`` of its runs, and the paper's numbers of training images and classes.
+    A case has the ``settings`` of its runs, and the paper's number of training ``images`` and ``classes``.
     """
 
     settings: Config
@@ -37,8 +37,8 @@ class PrintedTable:
     """A printed table of a paper.
 
     A table of kind ``methods`` has ``task``, ``columns`` including the ``global_set``, and ``metrics`` (metric ->
-    method -> row). Other kinds have ``cases`` and ``values`` of their rows, ``algorithms`` by method, the mean
-    ``uplift``, the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias.
+    method -> row). Other kinds have ``cases`` and ``values`` of rows, ``algorithms`` by method, or a mean ``uplift``.
+    They may also have the ``datasets`` of each task, the rounds of a trace, or the ``shares`` of a bias.
     """
 
     paper: str
@@ -64,10 +64,10 @@ class PrintedTable:
 
 @cache
 def read_printed(name: str) -> PrintedTable:
-    """Return the printed table ``name``, which must not be changed.
+    """Return the printed table ``name``. Callers must not change the returned table.
 
     Raises:
-        UserError: It is unknown.
+        UserError: ``name`` is unknown.
     """
     if name not in printed_tables():
         raise UserError(f"unknown published table {name!r}{nearest(name, printed_tables())}")

@@ -1,8 +1,8 @@
 """Reading of run folders and checks of their records, so that no wrong number is used.
 
-A ``result.json`` counts as missing if it is absent, truncated, changed, from another run, or from other data than the
-current ``paths.data_dir``. The reason is recorded, so that tables can report it. :func:`kept_file` reads all other
-files of a run, and checks them against the digests in ``result.json``.
+A ``result.json`` counts as missing if it is absent, truncated, changed, from another run, or computed from other data
+than the current ``paths.data_dir``. The reason is recorded, so that tables can report it. :func:`kept_file` reads all
+other files of a run, and checks them against the digests in ``result.json``.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Job:
     """One run that a preset requests, finished or not.
 
     Attributes:
-        method: The method's name, or that of the preset's arm.
-        label: Settings that distinguish it from the other runs of its method, as text
+        method: The name of the method, or the name of the preset's arm.
+        label: The settings that distinguish the run from other runs of the same method, as text
             ("task.labels.support=onehot"), or "".
-        config: Its composed settings.
-        data: The current data files, which must match those of the run; None: no check.
+        config: The composed settings of the run.
+        data: The current data files, which must match the data files of the run; None turns this check off.
     """
 
     run_id: str
@@ -58,11 +58,14 @@ class Job:
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
     def setting(self, key: str) -> Any:
-        """Return the value of the dotted ``key`` of its settings, or None."""
+        """Return the value of the setting with the dotted ``key``, or None."""
         return lookup(self.config, key)
 
     def has(self, wanted: Config) -> bool:
-        """Return whether it has all settings of ``wanted``: dotted key -> its value, or a list of them."""
+        """Return whether the job has all settings of ``wanted``.
+
+        ``wanted`` maps a dotted key to a value or a list of accepted values.
+        """
         for key, values in wanted.items():
             if self.setting(key) not in (values if isinstance(values, list) else [values]):
                 return False
@@ -73,8 +76,8 @@ class Job:
 class Run(Job):
     """A job with the content of its folder.
 
-    ``result``: None unless it is done or diverged, with the reason in ``problem``. ``command``: the command that runs
-    it, for messages.
+    ``result`` is None unless the run is done or diverged. ``problem`` is the reason for an unused or missing result.
+    ``command`` is the command that runs the job, for messages.
     """
 
     status: Status = "missing"
@@ -84,22 +87,25 @@ class Run(Job):
 
     @property
     def state(self) -> str:
-        """Its status as shown: "failed" or "unfinished" where it is missing, else a value of :data:`UNUSED`."""
+        """The displayed status: ``status``, or its name in :data:`UNUSED`.
+
+        A missing result is displayed as "failed" or "unfinished".
+        """
         if self.status == "missing":
             return "failed" if (self.folder / "failed.json").is_file() else "unfinished"
         return UNUSED.get(self.status, self.status)
 
     def metric(self, metric: str, dataset: str) -> float | None:
-        """Return the student's value on ``dataset`` or ALL; None if there is none.
+        """Return the student's ``metric`` on ``dataset`` (or ALL), or None if the run has no such value.
 
-        It is a fraction, or for sd a distance between labels.
+        The value is a fraction or, for sd, a distance between labels.
         """
         return self.result.metrics.get(metric, {}).get(dataset) if is_finished(self) else None
 
 
 @dataclass(frozen=True)
 class DoneRun(Run, Generic[ResultT]):
-    """A finished run, with its result as the class of its kind."""
+    """A finished run. The class of ``result`` matches the kind of the run."""
 
     result: ResultT = field(kw_only=True)
 
@@ -119,9 +125,9 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
 
 
 def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """Load the runs of ``jobs``, in their order; ``command``: the one that runs them.
+    """Load the runs of ``jobs`` in the same order. ``command`` is the command that runs the jobs.
 
-    Nothing is raised; a run that cannot be used has the reason in ``problem``.
+    The function raises no error. A run that cannot be used has the reason in ``problem``.
     """
     runs = []
     for job in jobs:
@@ -132,12 +138,12 @@ def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs with :func:`load_runs`.
+    """Load runs with :func:`load_runs`, and check their files.
 
-    Finished runs count as damaged if one of the files ``names`` is missing or damaged.
+    A finished run counts as damaged if one of the files ``names`` is missing or damaged.
 
     Raises:
-        UserError: No run is finished. The message names the ``command`` that runs them.
+        UserError: No run is finished. The message names the ``command`` that runs the jobs.
     """
     runs = [with_files(run, names) for run in load_runs(jobs, command)]
     if not finished(runs):
@@ -148,7 +154,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
 
-    The caller must know whether runs of its kind have such a file.
+    The caller must know that runs of this kind store the files.
     """
     if is_finished(run):
         try:
@@ -161,12 +167,12 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
 
 
 def damaged(run: Run, problem: UserError) -> Run:
-    """Return ``run`` as one whose records are not used because of ``problem``."""
+    """Return ``run`` marked as damaged. ``problem`` explains why its records are not used."""
     return replace(run, status="corrupt", problem=str(problem), result=None)
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
-    """Return the error that none of ``runs`` is finished, with the reasons if known."""
+    """Return the error for ``runs`` without any finished run, with the reasons if known."""
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
     what = "the run is not" if len(runs) == 1 else f"none of the {len(runs)} runs is"
@@ -175,7 +181,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
 
 
 def command_for(runs: Sequence[Run]) -> str:
-    """Return the command that runs those of ``runs`` without a valid result; "" if all have one."""
+    """Return the command that runs the jobs without a valid result; "" if all ``runs`` have a valid result."""
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
@@ -196,7 +202,7 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
 
-    ``before/<data set>`` holds those of the global model before distillation, with the same labels.
+    ``before/<data set>`` has the predictions of the global model before distillation, with the same labels.
 
     Raises:
         UserError: The file is missing or damaged.
@@ -219,13 +225,14 @@ def rounds(run: Run, command: str = "") -> list[LogRow]:
     Rows of rounds without evaluation have no accuracy.
 
     Raises:
-        UserError: The file is missing, truncated or damaged. The message names the ``command`` that runs it.
+        UserError: The file is missing, truncated or damaged. The message names the ``command`` that repeats the
+            run.
     """
     return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
-    """Return the status of the run of ``job``, why its result is not used, and the result."""
+    """Return the status of the job's run, the reason for an unused result, and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
         return "missing", "not run yet", None
@@ -247,7 +254,8 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """Return the bytes of file ``name`` of a finished run.
 
     Raises:
-        UserError: It is missing, does not match its digest in the run's result, or such runs store no such file.
+        UserError: The file is missing, does not match its digest in the run's result, or is never stored by runs of
+            this kind.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings do not save {name}", run.folder)

@@ -22,7 +22,10 @@ IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 
 
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return one row per run, in the given order: :data:`IDENTITY`, ``label`` and ``run``, the :class:`Run`."""
+    """Return one row per run, in the given order.
+
+    The columns are :data:`IDENTITY`, ``label``, and ``run`` with the :class:`Run`.
+    """
     import pandas as pd
 
     rows = [{**vars(run), "folder": str(run.folder), "state": run.state, "run": run} for run in runs]
@@ -32,7 +35,8 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 def one_per_seed(rows: pd.DataFrame, keys: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
     """Return ``rows`` with one run per seed and value of the columns ``keys``; equal runs count once.
 
-    Raises ValueError for two different runs; ``named``: returns the name of a row for the error.
+    Raises ValueError if two different runs share a seed and these values. ``named`` returns the row's name for the
+    error.
     """
     cell = [*keys, "seed"]
     shared = rows.groupby(cell, sort=False)["run_id"].transform("nunique") > 1
@@ -47,12 +51,12 @@ Cases = Mapping[str, Config]
 
 
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Return name -> its rank among the distinct ``names``, in order of first occurrence."""
+    """Return the rank of each distinct name in ``names``, in order of first occurrence."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """Return the settings that define cases: the preset's ``report.cases``, or those of the printed table.
+    """Return the settings that define cases: the preset's ``report.cases``, or the cases of the printed table.
 
     Raises:
         UserError: A case is not a mapping of settings.
@@ -66,7 +70,7 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Return the name of the first of ``cases`` whose settings the job has; otherwise its task and model."""
+    """Return the name of the first of ``cases`` whose settings the job has, or else the job's task and model."""
     for name, settings in cases.items():
         if job.has(settings):
             return name
@@ -78,10 +82,10 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return, as text, the property that a column of the dotted ``key`` must not mix; "" if there is none.
+    """Return the property of ``result`` that a column of the dotted ``key`` must not mix, as text, or "".
 
-    For a metric, or a target, it is the kind of models that were evaluated. For an epsilon, it is the neighboring
-    relation and delta.
+    For a metric or a target, the property is the kind of models that were evaluated. For an epsilon, the property is
+    the neighboring relation and delta.
     """
     group, *parts = key.split(".")
     second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
@@ -96,7 +100,7 @@ def variant(key: str, result: RunResult) -> str:
 
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
-    """Return the distinct :func:`variant` of the finished ``runs``, in order; [""] if there are none."""
+    """Return the distinct :func:`variant` of the finished ``runs``, in order; [""] without finished runs."""
     return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 
@@ -110,7 +114,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     """Return the finished ``runs`` whose result has the dotted ``key``.
 
     Raises:
-        UserError: None has it. The message names ``otherwise`` as missing.
+        UserError: No run has the key. The message describes the missing number as ``otherwise``.
     """
     having = [run for run in runs if lookup(run.result, key)]
     if not having:
@@ -119,7 +123,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return dotted key -> value of all leaves of nested ``values``. An empty mapping is a leaf."""
+    """Return a dict from dotted key to value for all leaves of nested ``values``. An empty mapping is a leaf."""
     by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -130,7 +134,7 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def others(jobs: Iterable[Job], shown: Iterable[str]) -> list[str]:
-    """Return for each job the settings in which the ``jobs`` differ, without those already ``shown``."""
+    """Return, for each job, the settings in which the ``jobs`` differ, except for the settings ``shown`` elsewhere."""
     import pandas as pd
 
     labels = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]

@@ -1,4 +1,4 @@
-"""A quantity along an axis, with its mean and 95% interval over seeds, and the CSV file of a figure."""
+"""A quantity along an axis, with the mean and 95% interval over seeds, and the CSV file of a figure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ Names = TypeVar("Names", bound=tuple[str, ...])
 class Band:
     """A mean over seeds along an axis.
 
-    ``places`` [R] on the axis (rounds, sizes, ...); ``mean`` [R] over ``seeds`` [R] runs, and its 95% t interval from
-    ``low`` to ``high`` [R], which has width 0 for one seed.
+    Attributes:
+        places: Positions [R] on the axis (rounds, sizes, ...).
+        mean: The mean [R] over runs.
+        low, high: The bounds [R] of the 95% t interval, which has width 0 for one seed.
+        seeds: The number of runs [R] in each mean.
     """
 
     places: np.ndarray
@@ -32,9 +35,9 @@ class Band:
 
 
 def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -> Band:
-    """Return the band of several runs at the places where all have a value.
+    """Return the band of several runs, at the places where all runs have a value.
 
-    Without ``everywhere``, places where any run has a value are included.
+    Without ``everywhere``, the band has all places where at least one run has a value.
     """
     runs = 0
     by_place: dict[AxisPlace, list[float]] = {}
@@ -51,9 +54,9 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -
 
 
 def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: bool = True) -> dict[Names, Band]:
-    """Return names -> :func:`band` of the values in ``points`` (names, seed, place, value).
+    """Return a dict from names to the :func:`band` of the values in ``points`` (names, seed, place, value).
 
-    Values of one seed and place are averaged.
+    Values with the same seed and place are averaged.
     """
     values: dict[Names, dict[int, dict[AxisPlace, list[float]]]] = {}
     for names, seed, place, value in points:
@@ -68,7 +71,10 @@ def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: 
 
 
 def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
-    """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
+    """Return CSV with a row per place of ``bands``. ``heads`` are the headings of the names and the place.
+
+    The other columns are mean, low, high and seeds.
+    """
     rows: list[list[Any]] = []
     for names, line in bands.items():
         columns = (line.places, line.mean, line.low, line.high, line.seeds)

@@ -1,1 +1,1 @@
-"""Tests of a paper's claims: pairs of runs, evidence, verdicts."""
+"""Tests of a paper's claims: pairs of runs, evidence and verdicts."""

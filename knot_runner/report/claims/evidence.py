@@ -1,4 +1,4 @@
-"""Evidence for a claim: the effect per seed, its replicates on resampled test items, and missing values."""
+"""Evidence for a claim: the effect per seed, the effects on resampled test items, and missing values."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Evidence:
     """Evidence for one claim.
 
     Attributes:
-        runs: The number of its jobs.
+        runs: The number of runs that the claim uses, finished or not.
         seeds: The number of complete seeds, counted from seed 0.
-        look: The last interim analysis that these seeds allow. The estimate is over its seeds, or over all
-            available ones if there is none.
-        at_most, at_least: The number of seeds whose effect is only an upper or lower bound (targets not reached).
-        one_sided: Whether runs diverged on one side only.
-        refused: Whether it compares runs with different data without a reason.
+        look: The last interim analysis that these seeds allow. The estimate uses the seeds of this analysis, or all
+            available seeds if ``look`` is None.
+        at_most, at_least: The number of effects that are only an upper or lower bound (targets not reached).
+        one_sided: Whether runs diverged on one side of the comparison only.
+        refused: Whether the runs hold out different shares of the training examples without a stated reason.
     """
 
     estimate: EffectEstimate | None
@@ -52,7 +52,7 @@ class Evidence:
 
 
 def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evidence]:
-    """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``.
+    """Collect the evidence for each of ``claims``. ``options`` is the preset's ``report``.
 
     Raises:
         UserError: The runs cannot decide a claim.
@@ -103,10 +103,10 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
 def _evidence(
     claim: Claim, effects: Sequence[Effect], bank: Bank, problems: Problems, seeds: int, reason: str | None
 ) -> Evidence:
-    """Return the evidence from all ``effects`` of a claim, including those without a value.
+    """Return the evidence from all ``effects`` of a claim, including effects without a value.
 
-    ``problems``: of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
-    compares runs with different data.
+    ``problems`` explains which measures cannot be resampled, and ``seeds`` is the planned number of seeds. ``reason``
+    explains why the preset's runs hold out different shares of the training examples.
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost = {effect.seed for effect in effects if effect.lost}
@@ -154,7 +154,7 @@ def _evidence(
 
 
 def _key(claim: Claim) -> str:
-    """Return the dotted key of results that tells which models the measure evaluates; "" if none is needed."""
+    """Return the dotted result key for :func:`variants`, which names the evaluated models; "" if not applicable."""
     if claim.measure in TARGET_MEASURES:
         return "rounds_to_target"
     if claim.measure.startswith(RESULT):
@@ -164,9 +164,9 @@ def _key(claim: Claim) -> str:
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
-    """Return the estimate from each seed's mean effect, and its basis: what varies in it.
+    """Return the estimate from the mean effect of each seed, and its basis (the sources of variation).
 
-    ``bank``: None if test items cannot be resampled.
+    ``bank`` is None if test items cannot be resampled.
     """
     by_seed = by_key((effect.seed, effect) for effect in cells)
     means = []
@@ -183,7 +183,7 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
 
 
 def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
-    """Return one seed's mean effect on each of B resamples of the items [B]."""
+    """Return one seed's mean effect on each of B resamples of the test items, as an array [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
         for part, want in zip(effect.parts, effect.wants, strict=True):
@@ -193,9 +193,9 @@ def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarra
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects of the cells with the most seeds, at the seeds that these cells have in common.
+    """Return the effects of the cells with the most seeds, restricted to the seeds that these cells share.
 
-    Each seed's mean is therefore over the same cells.
+    The mean of each seed then covers the same cells.
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)

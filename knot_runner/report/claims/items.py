@@ -1,12 +1,13 @@
 """Metrics of a run on resampled test items, from its stored predictions.
 
-Each metric is computed by its entry in ``metrics.py``: from sums over items if it has ``of_sums``, otherwise by its
-function on each resample.
+Each metric is computed by its entry in ``metrics.py``: from sums over items if the entry has ``of_sums``, otherwise by
+the entry's function on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
-pair and for all seeds. Data sets are resampled separately. For accuracy over clients, there are no predictions in the
-clients' order. The correct answers of each client are drawn from their binomial distribution, which is equivalent to
-resampling its images. They are drawn independently for each run, so items shared by a pair do not narrow its interval.
+pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
+not stored in the clients' order. Each client's number of correct answers is drawn from its binomial distribution, which
+is equivalent to resampling the client's images. Each run draws independently, so items shared by a pair do not narrow
+the pair's interval.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ Bank = dict[Want, np.ndarray]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the values of ``wanted``, and the problems of those without a value.
+    """Return the resampled values of ``wanted``, and the problems that left measures without values.
 
-    Problems are damaged records, whose runs are left out, and measures that cannot be resampled. ``runs``: finished
-    runs by run id.
+    A problem is a damaged record, whose run is left out, or a measure that cannot be resampled. ``runs`` maps run ids
+    to finished runs.
     """
     bank: Bank = {}
     problems: Problems = {}
@@ -83,7 +84,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
 
 class _CannotResample(Exception):
-    """A metric has no value on a resample, or its value on all test examples differs from the recorded one."""
+    """A metric is undefined on a resample, or the metric of the stored predictions differs from the recorded value."""
 
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
@@ -98,13 +99,13 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
 
 
 def _failed(metric: Metric, problem: Exception) -> _CannotResample:
-    """Return the error for a plug-in's function, which may raise any exception."""
+    """Return the error to raise when a plug-in metric raises any exception."""
     why = str(problem) if isinstance(problem, UserError) else repr(problem)
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Return the values of the metric's function on each resample."""
+    """Return the metric on each resample, computed with the metric's function on examples."""
     stored = {name: test for (side, name), test in _tests(run).items() if side == want.side}
     parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
     whole = _value(want, parts)
@@ -134,7 +135,7 @@ def _resamples(test: TestSet) -> Iterator[TestSet]:
 
 
 def _seed(test: TestSet) -> int:
-    """Return the seed of a test set's draws, which depends on its labels only, so that all runs draw the same items."""
+    """Return the resampling seed of a test set. It depends on the labels only, so all runs draw the same items."""
     return int.from_bytes(hashlib.sha256(test.labels.tobytes()).digest()[:8], "big")
 
 
@@ -164,7 +165,7 @@ WantedSums = tuple[str, ModelSide, str]
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
-    """Return model and metric -> data set -> sums; add damaged records to ``problems``."""
+    """Return a dict from model and metric to the sums of each data set, and add damaged records to ``problems``."""
     metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
     # a test set is told by its name and the seed of its draws
     tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
@@ -191,9 +192,9 @@ def _sums(
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
-    """Return columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`.
+    """Return an array [N, 3 or 4, C] whose sums over the N test items are the fields of :class:`ClassSums`.
 
-    C = 1 for a metric that does not need separate classes.
+    C is 1 for a metric that does not need separate classes.
     """
     classes = np.eye(test.scores.shape[1], dtype=np.float32)
     predicted = classes[test.scores.argmax(1)]
@@ -209,10 +210,10 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
 
 
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Return the accuracy over the clients' own test images [B].
+    """Return the accuracy on the clients' own test images, for each resample [B].
 
-    It is averaged by images within a group, and with equal weights over groups. The groups are the clusters, each
-    client, or all clients, by ``want.over``.
+    Accuracy is averaged over the images of each group, and then with equal weights over groups. ``want.over`` sets the
+    groups: the clusters, each client, or all clients.
     """
     accuracies = rounds(run)[-1]["clients"]
     sizes = np.array(json.loads(kept_file(run, PARTITION))["test"])

@@ -1,6 +1,6 @@
 """Measures that claims compare, read from the records of one run.
 
-They include the cost of each run to reach a target accuracy: rounds, bytes, virtual time.
+They include the cost of reaching a target accuracy: rounds, bytes or virtual time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from knot_runner.util.files import LogRow
 
 @dataclass(frozen=True)
 class ClaimMeasure:
-    """A measure.
+    """A measure that claims can compare.
 
     Attributes:
-        key: Its key in ``metrics`` of ``result.json``, or "".
-        items: Whether it can be recomputed from stored predictions.
-        tested: Whether it is computed on test items.
-        top: Its maximum in ``unit``.
-        scale: Units per stored value.
-        read: Returns the number of a finished run, or the reason why it has none; None if runs of that kind have no
-            such number.
+        key: The key of the measure in ``metrics`` of ``result.json``, or "".
+        items: Whether the measure can be recomputed from stored predictions.
+        tested: Whether the measure is computed on test items.
+        top: The maximum of the measure in ``unit``.
+        scale: The factor from stored values to ``unit``.
+        read: A function that returns the measure of a finished run, or the reason why the measure is missing. The
+            function returns None if runs of that kind do not have the measure.
     """
 
     unit: str
@@ -87,7 +87,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     """Return the measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b`` in ``result.json``.
 
     Raises:
-        UserError: It is unknown.
+        UserError: The measure is unknown.
     """
     name = claim.measure
     if name.startswith(RESULT):
@@ -160,10 +160,11 @@ def _unmeasured(claim: Claim) -> UserError:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or the reason ``why`` there is none.
+    """The number read from one run, or the reason (``why``) for a missing number.
 
-    ``bound``: whether it is a lower bound (target not reached); ``lost``: whether its record is missing, so that its
-    seed does not count yet.
+    Attributes:
+        bound: Whether the number is a lower bound because the target was not reached.
+        lost: Whether the run's record is missing, so that the seed does not count yet.
     """
 
     value: float | None
@@ -174,10 +175,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Cost to reach a target, by run id.
+    """Cost of reaching a target accuracy, by run id.
 
-    ``curves``: of finished runs; ``goals``: accuracy to reach, or why there is none; ``problems``: errors of damaged
-    records.
+    Attributes:
+        curves: The learning curves of finished runs.
+        goals: The accuracy to reach, or the reason why no target is known.
+        problems: The errors of damaged records.
     """
 
     curves: Mapping[str, LearningCurve]
@@ -185,12 +188,12 @@ class TargetRounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the number of rounds until the target is reached.
+        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time.
 
-        If it is not, the run's rounds + 1, as a lower bound.
-
-        With ``measure=bytes``: megabytes sent in these rounds, in both directions; the additional round counts as the
-        cheapest one. With ``time``: virtual seconds until then; if the target is not reached, those of the run.
+        - ``rounds``: the number of rounds. If the target is not reached, the run's rounds + 1, as a lower bound.
+        - ``bytes``: megabytes sent in these rounds, in both directions. The additional round costs as much as the
+          cheapest round.
+        - ``time``: virtual seconds. If the target is not reached, the duration of the whole run, as a lower bound.
         """
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
@@ -212,7 +215,7 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
-    """Return the target costs of the federated ``runs``.
+    """Return the cost of reaching the target for the federated ``runs``.
 
     Raises:
         UserError: ``report.target`` is invalid.
@@ -235,7 +238,10 @@ MEGABYTE = 1e6
 class LearningCurve:
     """Learning curve of a finished run.
 
-    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds; ``sent``: bytes per round in both directions.
+    Attributes:
+        rows: The log rows of evaluated rounds.
+        rounds: The number of rounds.
+        sent: The bytes sent in each round, in both directions.
     """
 
     rows: Sequence[LogRow]
@@ -249,23 +255,23 @@ class LearningCurve:
 
     @property
     def clock(self) -> float:
-        """Return the virtual seconds of a whole run with a fleet."""
+        """Return the virtual duration in seconds of a whole run with a fleet."""
         return float(self.rows[-1]["clock"])
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
         """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
 
-        None if it does not.
+        Return None if the accuracy never reaches ``target``.
         """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
-        """Return 10^6 bytes sent in both directions in the first ``rounds`` rounds."""
+        """Return the megabytes (10^6 bytes) sent in both directions in the first ``rounds`` rounds."""
         return sum(self.sent[:rounds]) / MEGABYTE
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return ``runs`` and the learning curves of the finished ones, by run id.
+    """Return ``runs``, and the learning curves of the finished runs by run id.
 
     Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """

@@ -1,4 +1,4 @@
-"""Selection of the runs that decide a claim, by seed: pairs without other differences, or runs along a setting."""
+"""Selection of the runs that decide a claim, by seed: pairs that differ only as claimed, or runs along a setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ CellPlace = tuple[float, ...]
 
 @dataclass(frozen=True)
 class EffectPart:
-    """``weight`` times the measure of a run; ``side``: whether of the model before or after distillation."""
+    """One term of an effect: ``weight`` times the measure of ``run``.
+
+    ``side`` selects the model before or after distillation.
+    """
 
     weight: float
     run: Run
@@ -37,7 +40,7 @@ class EffectPart:
 class Want:
     """A requested measure of a run.
 
-    It is a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its clients.
+    The measure is a metric of the predictions ``on`` a data set (or ALL), or the accuracy averaged ``over`` clients.
     """
 
     run_id: str
@@ -49,15 +52,15 @@ class Want:
 
 @dataclass(frozen=True)
 class Effect:
-    """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: number of the settings that its runs share.
+    """One effect at one ``seed``: the sum of its ``parts``.
 
     Attributes:
-        cell: The settings that its runs share.
-        value: Its value, from the records of its runs, or None.
-        why: Why it has no value.
+        cell: Numbers that identify the settings that the runs share.
+        value: The effect computed from the records of its runs, or None.
+        why: The reason for a missing value.
         wants: The measures of its parts to resample; () for a measure that cannot be resampled.
-        bound: 1 if the value is a lower bound, -1 if it is an upper bound.
-        lost: Whether one of its records is missing or damaged.
+        bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
+        lost: Whether a record of its runs is missing or damaged.
     """
 
     cell: CellPlace
@@ -76,7 +79,7 @@ class Effect:
 
     @property
     def one_sided(self) -> bool:
-        """Whether some of its runs diverged and others are done."""
+        """Whether some runs of the effect diverged and others are done."""
         return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
@@ -112,7 +115,7 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Return how the held-out shares of an effect's runs differ without the claim asking for it; "" if they do not."""
+    """Describe unclaimed differences between the held-out shares of one effect's runs, or return ""."""
     for effect in effects:
         line = unlike_shares([run.config for run in effect.runs], claim.touched)
         if line:
@@ -121,9 +124,9 @@ def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
-    """Return the effects for the least-squares slope of the measure over log2 of the setting.
+    """Return one effect per cell and seed: the least-squares slope of the measure over log2 of the setting.
 
-    There are none unless all its values exist.
+    A cell and seed need a run at every value of the setting, and at least two values; otherwise they have no effect.
     """
     places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
     levels = np.array(sorted({level for _, level, _ in places}))
@@ -148,7 +151,7 @@ def _level(claim: Claim, run: Run) -> float:
 
 
 def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, Run]:
-    """Return (numbers of ``keys``, seed) -> run; a run that is requested twice counts once."""
+    """Return a dict from (values of ``keys``, seed) to the run. A run that is requested twice counts once."""
     by_place: dict[CellPlace, Run] = {}
     for i, run in runs.runs.run.items():
         first = by_place.setdefault((*(key[i] for key in keys), run.seed), run)
@@ -160,11 +163,12 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
 
 
 def _cells(claim: Claim, runs: RunSet) -> pd.Series:
-    """Return a number for each run; runs that differ only in the seed and in what the claim varies share one.
+    """Return the cell number of each run.
 
-    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    a varied arm includes those that the arms set. Nor need they share the shares of examples held out, unless they
-    are swept: :func:`unlike_line` compares these.
+    Runs of a cell differ only in the seed and in the settings that the claim varies. A varied name or kind includes the
+    settings that it selects (``method.name`` includes all of ``method``), unless these are swept. A varied arm includes
+    the settings of all arms. The held-out shares of examples may also differ, unless they are swept;
+    :func:`unlike_line` compares them.
     """
     swept = {part.partition("=")[0].lstrip("+") for part in ", ".join(runs.runs.label).split(", ")}
     free = {SEED, *claim.touched, *(set(TRAINING_SHARES) - swept)}

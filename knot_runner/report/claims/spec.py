@@ -25,18 +25,18 @@ class Claim:
     """A paper's claim and the comparison that decides it.
 
     Attributes:
-        of, against: Settings of the two groups of runs. The effect is the measure of the first minus that of the
-            second.
-        measure: The measure; see ``measures.py``.
-        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times that of
-            ``of``. Without ``against``: ``{above: x}`` or ``{below: x}``. With ``trend``: ``rises`` or ``falls`` as the
-            setting doubles.
+        of, against: Settings of the two groups of runs. The effect is the measure of ``of`` minus the measure of
+            ``against``.
+        measure: The compared measure; see ``measures.py``.
+        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times the
+            measure of ``of``. A claim without ``against`` has ``{above: x}`` or ``{below: x}``. A claim with ``trend``
+            has ``rises`` or ``falls`` as the setting doubles.
         by: The difference that the effect must exceed.
-        trend: A numeric setting.
-        where: Settings of all runs. Settings are dotted (``arm``: the preset's arm), and a list means any of its
-            values.
-        dataset: A data set, or ALL.
-        over: How clients are averaged.
+        trend: The numeric setting along which the measure rises or falls.
+        where: Settings that all runs have. Keys are dotted (``arm`` is the preset's arm), and a list accepts any of
+            its values.
+        dataset: The data set of the measure, or ALL.
+        over: How the accuracy is averaged over clients.
         paper: The paper's effect, in the same unit.
     """
 
@@ -105,7 +105,7 @@ def unlike_reason(options: Config) -> str | None:
     """Return the preset's ``report.unlike``: why its runs hold out different shares of the training examples.
 
     Raises:
-        UserError: It is not a text.
+        UserError: ``report.unlike`` is not a text.
     """
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
@@ -117,7 +117,7 @@ def planned_seeds(options: Config) -> int:
     """Return the preset's ``report.seeds``: the planned number of seeds for its claims.
 
     Raises:
-        UserError: It is invalid.
+        UserError: ``report.seeds`` is invalid.
     """
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:

@@ -1,11 +1,12 @@
 """Verdicts on a preset's claims from its records: holds, does not hold, or undecided.
 
-``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). It divides the
-p-value by the share of the error allotted to this number of seeds, and corrects for the number of claims by Holm's
-method. Together these keep the rate of false verdicts, over all claims and however often seeds are added, within 5%.
-This is the only rule by which a claim holds. Tables and figures show estimates and intervals only. Effects in rounds
-are ratios, averaged geometrically: a ratio and its inverse are then equivalent, and no seed with a slow opponent
-dominates the mean.
+``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). The p-value is
+divided by the share of the error allotted to this number of seeds, and corrected for the number of claims by Holm's
+method. Together, the two corrections keep the rate of false verdicts within 5%, over all claims and however often seeds
+are added. No other rule decides a claim: tables and figures only show estimates and intervals.
+
+Effects in rounds are ratios, averaged geometrically. A ratio and its inverse are then equivalent, and a seed with a
+slow opponent does not dominate the mean.
 """
 
 from __future__ import annotations
@@ -34,20 +35,21 @@ class Verdict:
 
     Attributes:
         effect: The effect, in ``unit`` with ``digits``; None if missing.
-        low, high: Its 95% interval.
-        ratio, signed: Whether the effect is a ratio, or a difference.
+        low, high: The 95% interval of the effect.
+        ratio: Whether the effect is a ratio.
+        signed: Whether the effect is a difference, printed with its sign.
         claimed: The claimed effect, as text.
         paper: The paper's effect.
         seeds: The number of seeds.
-        more_seeds: About how many more seeds would decide it with 80% power; 101 for more than 100 or never; None
-            if unknown or decided.
+        more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power; 101 if more
+            than 100 are needed or no number suffices; None if unknown or already decided.
         planned: The preset's planned number of seeds.
-        look: The number of seeds of the verdict's interim analysis; 0 before the first.
-        share: The share of the error allotted to it.
+        look: The number of seeds of the verdict's interim analysis; 0 before the first analysis.
+        share: The share of the error allotted to this interim analysis.
         p: The unadjusted p-value.
         adjusted: The p-value adjusted for interim analyses and claims.
-        over: How clients are averaged.
-        runs: The number of its runs, finished or not; 0 if the command requests none.
+        over: How the accuracy is averaged over clients.
+        runs: The number of runs that the claim uses, finished or not; 0 if the command requests none of them.
     """
 
     text: str
@@ -76,7 +78,9 @@ class Verdict:
 
 
 def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]:
-    """Return the verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
+    """Return the verdict on each claim of a preset.
+
+    ``spec`` is the preset's ``report``, and ``command`` is the command that runs the preset.
 
     Raises:
         UserError: A claim is invalid: it has an unknown key, setting or measure, or its runs cannot be
@@ -105,7 +109,7 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return the effect that a claim needs (in the measure's unit or as a logarithm), and its side: 1 for above."""
+    """Return the effect that a claim needs (in the measure's unit or as a logarithm), and the side: 1 for above."""
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
         (word, value), *_ = claim.expect.items()
@@ -156,7 +160,7 @@ def _verdict(
 
 
 def _decide(evidence: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
-    """Return the decision, and why the records do not allow the one that the numbers suggest."""
+    """Return the decision, and the reason if the records do not allow the decision that the numbers suggest."""
     if p is None:
         return "undecided", "one seed" if evidence.look else ""
     if adjusted is None or adjusted >= ALPHA:

@@ -47,7 +47,7 @@ OVER_SEEDS = {
 
 
 def effect_text(verdict: Verdict) -> str:
-    """Return the effect, such as ``+2.18 points``; "-" if there is none."""
+    """Return the effect, such as ``+2.18 points``; "-" if the effect is missing."""
     value = _signed(verdict, verdict.effect)
     return f"{value} {verdict.unit}".strip() if value else "-"
 
@@ -55,7 +55,8 @@ def effect_text(verdict: Verdict) -> str:
 def interval_text(verdict: Verdict) -> str:
     """Return the interval, such as ``[+1.96, +2.40]``, or "".
 
-    Over two seeds, an interval that includes no effect is replaced by a note, because it says nothing.
+    With two seeds, a note replaces an interval that contains the value of no effect, because such an interval is
+    uninformative.
     """
     if verdict.low is None or verdict.high is None:
         return ""
@@ -66,9 +67,9 @@ def interval_text(verdict: Verdict) -> str:
 
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Return the effect, its interval, the paper's effect, and about how many more seeds would decide it.
+    """Return the effect, the interval, the paper's effect, and the number of additional seeds as texts.
 
-    The last one is ``4``, ``more than 100``, or "".
+    The number of additional seeds that would decide the claim is approximate: ``4``, ``more than 100``, or "".
     """
     more = ""
     if verdict.more_seeds is not None:
@@ -100,7 +101,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _rule(claims: int, planned: int) -> list[str]:
-    """Return lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
+    """Return lines that explain the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
     counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
     return [
         f"Verdicts use the first {counts} seeds (from 0; the preset plans {planned}). These analyses spend 2/3, 2/9, "
@@ -111,7 +112,7 @@ def _rule(claims: int, planned: int) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the verdicts' own notes, with equal ones joined, and the claims that have no runs in the command."""
+    """Return the notes of the verdicts, with equal notes joined, and a line on claims without requested runs."""
     numbers = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
@@ -129,7 +130,7 @@ def _claims(numbers: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table, at most 80 columns wide, of the claims whose runs are requested, and its footnotes."""
+    """Return a table, at most 80 columns wide, of the claims whose runs are requested, with its footnotes."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -159,14 +160,14 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim, including those without runs. Missing numbers are empty."""
+    """Return CSV with one line per claim, also for claims without runs. Missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     read = operator.attrgetter(*names)
     return csv_text(["claim", *names], [[i, *read(verdict)] for i, verdict in enumerate(verdicts, 1)])
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return (number, counted from 1; verdict) of the claims whose runs the command requests."""
+    """Return pairs (number of the claim, counted from 1; verdict) for the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

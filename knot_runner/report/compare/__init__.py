@@ -1,1 +1,1 @@
-"""``knot-runner compare``: compares any runs."""
+"""``knot-runner compare``: a comparison of any runs."""

@@ -1,6 +1,6 @@
-"""``knot-runner compare``: compares any runs from their records only; no preset is needed.
+"""``knot-runner compare``: compares any runs from their records only, without a preset.
 
-The result is a table with one row per group of runs, or per selection of the best.
+The result is a table with one row per group of runs or, with ``--best``, the best candidate of each group.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Question:
     """The user's request.
 
     Attributes:
-        by: Settings that define the rows; None: those that distinguish the runs.
-        measures: Measures to show; (): those that all runs have.
-        best: A measure, ``min:KEY``, ``max:KEY`` or "".
-        over: The searched settings.
-        data: Leave out runs that read other files than those below this folder.
+        by: Settings that define the rows; None selects the settings that distinguish the runs.
+        measures: Measures to show; () selects common measures, see :func:`measures_of`.
+        best: The selection measure: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
+        over: The settings that were searched.
+        data: A data folder. Runs that read other files than this folder contains are left out.
     """
 
     out: Path = Path("outputs")
@@ -70,7 +70,7 @@ class Question:
 
 
 def compare_runs(question: Question) -> ResultTable:
-    """Return the table of a comparison, with one row per group of runs, or per selection of the best.
+    """Return the table of a comparison, with one row per group of runs or per group's best candidate.
 
     Raises:
         UserError: The request does not fit the runs.
@@ -130,7 +130,7 @@ def _printed(value: str | None) -> str:
 
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
-    """Return the values of ``keys`` in each row, from its first run."""
+    """Return the values of ``keys`` in each row, taken from the first run of the row."""
     first = runs.runs.row.drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
@@ -138,10 +138,10 @@ def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
 def _measured(
     runs: RunSet, measures: Sequence[str], planned: pd.Series
 ) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
-    """Yield the column of each measure, and row -> its estimate over the finished runs that have the measure.
+    """Yield the column of each measure, and a dict from row to the estimate over finished runs with this measure.
 
-    A measure whose values must not be mixed has several columns. ``planned``: the number of finished runs of each row,
-    which is printed if fewer have the measure.
+    A measure whose values must not be mixed has several columns. ``planned`` is the number of finished runs in each
+    row. The table prints the number of runs in the mean if fewer runs have the measure.
     """
     for key in measures:
         top = 1.0 if is_share(key) else None
@@ -162,7 +162,7 @@ def _measured(
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
-    """Return (name of a column of ``key``, its head) -> its values, with a column for each :func:`variant`."""
+    """Return a dict from (column name, heading) to the values of ``key``, with one column per :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
     kinds = runs.runs.run[values.index].map(lambda run: variant(key, run.result))
@@ -177,7 +177,8 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
 def _sorted(table: ResultTable, by: str) -> ResultTable:
     """Sort rows by a column.
 
-    Settings are ascending. Better values of measures are first, or higher ones if the better direction is unknown.
+    Settings are sorted in ascending order. Measures are sorted from best to worst, or from high to low if the better
+    direction is unknown.
     """
     import pandas as pd
 

@@ -21,7 +21,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A selection rule: the best mean of ``measure`` among the values of ``over``."""
+    """A selection rule: choose the value of ``over`` with the best mean of ``measure``."""
 
     measure: str
     better: Direction
@@ -32,7 +32,7 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``.
 
     Raises:
-        UserError: It is unknown which direction is better.
+        UserError: The better direction of the measure is unknown.
     """
     sense, colon, name = text.partition(":")
     if not colon:
@@ -49,13 +49,13 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return the settings that define a row, and the settings that are searched within it.
+    """Return the settings that define a row, and the settings that are searched within a row.
 
-    By default, rows are defined by the remaining settings that distinguish the runs. If ``method.name`` is searched, so
-    are other method settings in which runs of the same name differ.
+    By default, the remaining settings that distinguish the runs define the rows. If ``method.name`` is searched, other
+    method settings are searched as well if runs of the same method differ in them.
 
     Raises:
-        UserError: There is nothing to select from.
+        UserError: No row has several candidates to select from.
     """
     differing = runs.differing()
     if by is None and not over:
@@ -80,7 +80,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """Return a small set of the ``differing`` settings that distinguishes the runs.
 
-    It does not contain the seed, the settings ``less``, and the settings that these select.
+    The set excludes the seed, the settings ``less``, and all settings that ``less`` selects.
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
@@ -92,14 +92,14 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 
 
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
-    """Select the best in each row of grouped ``runs``, which agree in all but the searched settings.
+    """Select the best candidate in each row of grouped ``runs``, which agree in all but the searched settings.
 
     Returns:
-        The finished runs of the best candidates at the compared seeds, and counts by row: ``n``, the number of
-            these runs; ``settings``, the number of candidates; ``fit``, the number of eligible ones.
+        The finished runs of the best candidates at the compared seeds, and counts by row. ``n`` is the number of
+            these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates.
 
     Raises:
-        UserError: A row has several kinds of a number.
+        UserError: The measure has values of several kinds in one row.
     """
     table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
     measured = table.join(runs.values(rule.measure), how="inner")
@@ -123,7 +123,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 
 
 def _check_one_kind(runs: RunSet, rule: Rule) -> None:
-    """Raise :class:`UserError` if a row would select among numbers of several kinds."""
+    """Raise :class:`UserError` if the measure has values of several kinds in one row."""
     done = runs.finished.runs
     kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
     for in_row in kinds.groupby(done["row"]).unique():
@@ -133,13 +133,13 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """Return the set of seeds that most candidates have, and of several such sets the largest."""
+    """Return the set of seeds that most candidates have; of equally common sets, the largest."""
     counted = Counter(seeds)
     return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 
 
 def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Return a line on how the selection was made and how it biases the numbers."""
+    """Return lines that explain how the best candidate was selected and how the selection biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts["settings"]
     best = {"higher": "highest", "lower": "lowest"}[rule.better]

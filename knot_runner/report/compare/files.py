@@ -1,6 +1,6 @@
-"""Formats of a table of compared runs: terminal, exact frame and CSV.
+"""Formats of a comparison table: terminal, exact frame and CSV.
 
-Its Markdown and LaTeX are those of all tables.
+Markdown and LaTeX are written by the functions for all tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Shown = tuple[TerminalColumn, list[str]]
 
 @dataclass(frozen=True)
 class TerminalComparison:
-    """Rich renderable of a comparison for any width. Measures that do not fit go to further blocks."""
+    """Rich renderable of a comparison for any width. Measures that do not fit move to further blocks."""
 
     table: ResultTable
 
@@ -74,7 +74,7 @@ def _shown(head: str, texts: list[str], right: bool = False) -> _Shown:
 def _joined(table: ResultTable, lead: list[_Shown]) -> list[_Shown]:
     """Return the ``lead`` columns, with other settings merged into one column ``key=value``.
 
-    Task, method and run id stay separate.
+    The task, method and run id keep separate columns.
     """
     columns: list[_Shown] = []
     rest = []
@@ -99,8 +99,8 @@ def _grid(columns: list[_Shown]) -> Table:
 def exact_frame(table: ResultTable) -> pd.DataFrame:
     """Return the cells for CSV and Python, without rounding, and with one type per column.
 
-    An estimate has four columns: mean, low and high of the interval, and the number of runs. A column of settings that
-    are all numbers holds numbers, or integers if all are.
+    An estimate has four columns: mean, low and high of the interval, and the number of runs. A column of settings is
+    numeric if all its values are numbers, and integer if all values are integers.
     """
     import pandas as pd
 
@@ -121,7 +121,7 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
 
 
 def comparison_csv(table: ResultTable) -> str:
-    """Return CSV text, without rounding. Missing cells are empty, and no text is a formula in a spreadsheet."""
+    """Return CSV text without rounding. Missing cells are empty, and no spreadsheet reads a text as a formula."""
     exact = exact_frame(table).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
     return str(escaped.to_csv(index=False, lineterminator="\n"))
@@ -133,10 +133,10 @@ FORMS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def form_of(path: Path) -> str:
-    """Return the ending of ``path``, one of :data:`FORMS`.
+    """Return the file ending of ``path``, one of :data:`FORMS`.
 
     Raises:
-        UserError: It has another ending.
+        UserError: ``path`` has another ending.
     """
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:

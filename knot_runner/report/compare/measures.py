@@ -1,4 +1,4 @@
-"""Measures of ``compare``: any number of a result by its dotted key or a short form, and its better direction."""
+"""Measures of ``compare``: any number in a result, by dotted key or short form, and its better direction."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ FALLBACK = "seconds.total"
 
 
 def known_measures(runs: RunSet) -> list[str]:
-    """Return every dotted key that is a number, or null, in the result of one of ``runs``."""
+    """Return every dotted key that is a number, or null, in the result of at least one of ``runs``."""
     return sorted(runs.metrics.metric.unique())
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
-    """Return the dotted keys of ``names``.
+    """Return the dotted keys of ``names``. Raises :class:`UserError` for an unknown name.
 
-    Without names: the preferred ones that all finished runs have, else the first that any has. Raises
-    :class:`UserError`.
+    Without ``names``, return the preferred measures that all finished runs have, or else the first preferred measure
+    that any run has.
     """
     if names:
         known = known_measures(runs)
@@ -42,7 +42,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     ``bytes`` for ``costs.bytes``.
 
     Raises:
-        UserError: It is unknown. The message names the ``flag`` of the command.
+        UserError: ``name`` is unknown. The message names the command-line ``flag``.
     """
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in keys:
@@ -60,7 +60,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
 
 
 def _preferred(keys: Container[str]) -> list[str]:
-    """Return the preferred measures among ``keys``; :data:`FALLBACK` only if there are no others."""
+    """Return the preferred measures among ``keys``, or :data:`FALLBACK` if no preferred measure is present."""
     preferred = [f"metrics.{name}.ALL" for name in accuracy_first() if METRICS[name].preferred]
     preferred += [name for name, entry in NUMBERS.items() if entry.preferred]
     return [key for key in preferred if key in keys] or [key for key in (FALLBACK,) if key in keys]
@@ -86,7 +86,7 @@ def measure_title(key: str) -> str:
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return the unit in which to print a column of ``values``, and its size in the unit of ``key``.
+    """Return the display unit for a column of ``values``, and the size of this unit in the unit of ``key``.
 
     Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
     """
@@ -106,7 +106,7 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 def digits(key: str, values: Sequence[float]) -> int:
     """Return the number of decimals for a column of ``values``.
 
-    It is three for a share. Otherwise it gives four significant digits.
+    Shares have three decimals. Other values have as many decimals as four significant digits need.
     """
     if is_share(key) or not values:
         return 3

@@ -28,10 +28,10 @@ LEFT_OUT_STATES = {
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
-    """Return lines on settings mixed within rows, other differences between rows, their seeds, and missing numbers.
+    """Return notes on settings mixed within rows, other differences between rows, seeds, and missing numbers.
 
-    ``runs``: the finished runs that are averaged, grouped; ``rows``: the number of table rows; ``keys``: the settings
-    in the table.
+    ``runs`` are the finished runs that are averaged, grouped by row. ``rows`` is the number of table rows, and ``keys``
+    are the settings in the table.
     """
     differing = varying(runs.counted)
     row = runs.runs.row
@@ -55,7 +55,7 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
 
 
 def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
-    """Return lines on settings in which the runs of one mean differ, beginning with the first row."""
+    """Return a note on the settings in which runs of the same mean differ, ordered by the first affected row."""
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
@@ -66,7 +66,7 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
 
 
 def _other_data(runs: RunSet) -> list[str]:
-    """Return lines on runs with the same task, settings and seed that read different data."""
+    """Return a note on runs that have the same task, settings and seed but read different data."""
     task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
@@ -75,7 +75,7 @@ def _other_data(runs: RunSet) -> list[str]:
 
 
 def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return a line on runs that were computed on different machines, or on several."""
+    """Return a note if the runs were computed on several machines."""
     names = sorted({run.result.machine for run in runs})
     if len(names) < 2 and not any(SEVERAL_MACHINES in str(run.result.notes) for run in runs):
         return []
@@ -83,9 +83,10 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
 
 
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
-    """Return lines on confounded settings.
+    """Return a note on confounded settings.
 
-    These are constant within rows but differ between them, and belong to config groups that are not in ``keys``.
+    A confounded setting is constant within rows, differs between rows, and belongs to a config group that is not in
+    ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys} | {SEED}
     first = runs.only(~runs.runs.row.duplicated()).differing()
@@ -133,7 +134,7 @@ def _some(texts: list[str], gap: str = ", ") -> str:
 
 
 def left_out(runs: RunSet) -> list[str]:
-    """Return lines on results that are not used: the run's folder, and the error in its result."""
+    """Return lines on unused results, with the folder of each run and the error in its result."""
     lines = []
     for unused, what in LEFT_OUT_STATES.items():
         why = []

@@ -1,4 +1,4 @@
-"""Settings of many runs as comparable text, by dotted key: filters, and which settings distinguish runs.
+"""Settings of many runs as comparable text, by dotted key: filters, and the settings that distinguish runs.
 
 Frames of settings have one row per run and one column per dotted key. A setting that a run lacks is NaN.
 """
@@ -41,7 +41,10 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return dotted key -> :func:`written` value, for all leaves of nested ``values``. An empty mapping is a leaf."""
+    """Return a dict from dotted key to :func:`written` value for all leaves of nested ``values``.
+
+    An empty mapping is a leaf.
+    """
     return {key: written(value) for key, value in leaves(values).items()}
 
 
@@ -74,7 +77,7 @@ def typed(text: str) -> str:
 def as_number(text: str | None) -> float | int | None:
     """Return the number whose :func:`written` form is ``text``.
 
-    None for other text, such as ``007``, and missing values.
+    Return None for missing values and for other text, such as ``007``.
     """
     value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
     plain = value is not None and abs(value) < MAX_PLAIN  # not nan
@@ -114,10 +117,10 @@ def sort_places(texts: pd.Series) -> pd.Series:
 
 
 def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
-    """Resolve ``key`` to a dotted key: itself, or for a group its name (``task.name`` for ``task``).
+    """Resolve ``key`` to a known dotted key. A group resolves to its name (``task`` to ``task.name``).
 
     Raises:
-        UserError: It is unknown. The message lists keys with the same ending, or the nearest one.
+        UserError: ``key`` is unknown. The message lists keys with the same ending, or the nearest key.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -133,7 +136,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return each key's last part, or as many parts as make it unique; ``method`` for ``method.name``."""
+    """Return a dict from each key to its shortest unique ending; ``method.name`` becomes ``method``."""
     ends = {}
     for key in keys:
         parts = key.removesuffix(".name").removesuffix(".kind").split(".")
@@ -153,7 +156,7 @@ def varying(settings: pd.DataFrame) -> list[str]:
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
 
-    Earlier keys are preferred. A key in ``kept`` is included if it divides runs further than those before it.
+    Earlier keys are preferred. A key in ``kept`` is included if it distinguishes more runs than the earlier keys alone.
     """
     import pandas as pd
 
@@ -177,7 +180,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return the table row of each run, counted from 0.
 
-    Runs with equal ``keys`` share one, and rows are sorted by values.
+    Runs with equal ``keys`` share a row, and rows are sorted by values.
     """
     import pandas as pd
 
@@ -197,7 +200,10 @@ def _preference(key: str) -> tuple[int, int, int, str]:
 class Filter:
     """A filter of runs.
 
-    ``text``: as typed; ``key``: unresolved; ``wanted``: values in :func:`written` form, a single one for >=, <=, >, <.
+    Attributes:
+        text: The filter as the user typed it.
+        key: The key before it is resolved.
+        wanted: Values in :func:`written` form; a single value for >=, <=, > and <.
     """
 
     text: str
@@ -206,9 +212,9 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> list[bool]:
-        """Return for each run, given its ``values``, whether it passes.
+        """Return whether each run passes the filter, given the ``values`` of the runs.
 
-        A run without the setting passes ``!=`` only.
+        A run without the setting passes only the filter ``!=``.
         """
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
@@ -231,7 +237,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def split_commas(text: str) -> list[str]:
-    """Split ``text`` at commas outside of brackets: ``a`` and ``[1,2]`` for ``a,[1,2]``."""
+    """Split ``text`` at commas outside brackets: ``a,[1,2]`` becomes ``a`` and ``[1,2]``."""
     parts = [""]
     depth = 0
     for letter in text:
@@ -252,7 +258,8 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
     """Return the runs that pass all ``filters``, and a line for every requested value that no run has.
 
     Raises:
-        UserError: No run has a key, or no run passes. The message names the filter that removed the last run.
+        UserError: No run has the key of a filter, or no run passes. The message names the filter that removed the
+            last run.
     """
     known = runs.keys()
     lines = []
@@ -272,5 +279,5 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 
 def sorted_texts(values: Iterable[str]) -> list[str]:
-    """Return ``values`` in the order of :func:`sort_key`, with a missing one as ``(absent)``."""
+    """Return ``values`` in the order of :func:`sort_key`, with ``(absent)`` for a missing value."""
     return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
     """Draw ``matrix`` [N, N] in the colors of ``look`` with a color bar, and return the image.
 
-    It is sorted by ``groups`` [N], if there are any.
+    If ``groups`` [N] are given, rows and columns are sorted by group.
     """
     if groups is not None:
         order = np.argsort(groups, kind="stable")
@@ -26,7 +26,7 @@ def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **loo
 
 
 def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
-    """Label the axes with clients, or with their ``groups`` and lines between these."""
+    """Label the axes with clients, or with their ``groups`` and lines between the groups."""
     if groups is None:
         axes.set(xlabel=xlabel, ylabel="client")
         axes.locator_params(integer=True)

@@ -1,4 +1,4 @@
-"""Marks of figures: each draws means over runs (``summary``) or single runs (``points``) on the axes of a panel."""
+"""Marks of figures. Each mark draws means over runs (``summary``) or single runs (``points``) in one panel."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a box of the values of each series at each position, and the values as points."""
+    """Draw a box of the values of each series at each position, and each value as a point."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for look, name, rows in _series(points, looks):
@@ -86,7 +86,7 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a small point for each run, and a large one for the mean of each series."""
+    """Draw a small point for each run, and a large point for the mean of each series."""
     for look, name, rows in _series(points, looks):
         axes.plot(rows.x, rows.y, look.marker, ms=4, alpha=0.5, color=look.color)
         axes.plot(rows.x.mean(), rows.y.mean(), look.marker, ms=9, color=look.color, mec="white", label=name)
@@ -96,7 +96,7 @@ def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Seri
 def heat_map(
     axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks, form: str = "{:.3g}", **style: Any
 ) -> None:
-    """Draw a cell for each series and position, colored by the mean, which is written in it if there is room."""
+    """Draw a cell for each series and position, colored by the mean. If space permits, the cell also shows the mean."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
     image = axes.imshow(table, aspect="auto", alpha=0.6, **style)  # pale, so that black text can be read

@@ -1,4 +1,4 @@
-"""Output of figures: file formats, and the width in print, where title and notes belong in the caption."""
+"""Output of figures: file formats and print width. In print, the title and notes belong in the caption."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ NOTE_LINES = 2
 class FigureOutput:
     """File formats and width of figures.
 
-    ``formats``: keys of :data:`FORMATS`; ``width``: inches in print, or None for the figure's size on a screen, with
-    the title above and the notes below.
+    Attributes:
+        formats: Keys of :data:`FORMATS`.
+        width: The print width in inches. None keeps the screen size, with the title above and the notes below.
     """
 
     formats: tuple[str, ...] = ("png",)
@@ -62,7 +63,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the output of the innermost :func:`figure_output`; by default one PNG in the figure's own size."""
+    """Return the output of the innermost :func:`figure_output`, by default one PNG file in the figure's screen size."""
     return _OUTPUT.get() or FigureOutput()
 
 
@@ -106,7 +107,7 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
 
 
 def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
-    """Add the title above the panels, left of a legend in the upper corner, and the notes below them.
+    """Add the title above the panels, left of a legend in the upper corner, and the notes below the panels.
 
     Long notes enlarge the figure.
     """

@@ -1,4 +1,4 @@
-"""Figure of a partition: the share of each class in each client's images, and the number of its images."""
+"""Figure of a partition: the share of each class in each client's images, and each client's number of images."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def draw_partition(
 ) -> list[str]:
     """Write ``counts`` (int [clients, classes], training examples) as a heat map and as CSV to ``path``.
 
-    Color is the share of the client's examples; bars are their number. Classes without examples are in the CSV only,
-    and a note in the figure reports this. Returns lines on clients, sizes, largest class share and classes per client.
+    Colors show shares of a client's examples, and bars show the number of examples. Classes without examples are in the
+    CSV file only, as a note in the figure reports. Returns lines on clients, sizes, largest class share and classes per
+    client.
     """
     drawn = np.flatnonzero(counts.any(0)).tolist()
     missing = len(classes) - len(drawn)

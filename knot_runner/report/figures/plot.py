@@ -1,4 +1,4 @@
-"""Figures of any finished runs: their settings and numbers as a frame, means over runs, and a mark that draws them."""
+"""Figures of any finished runs: a frame of settings and numbers, means over runs, and a mark that draws the means."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ MOST_SERIES = 16
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """The request of a figure; keys of settings and measures are those of ``compare``.
+    """The request for a figure. Settings and measures have the same keys as in ``compare``.
 
     Attributes:
-        x: One of :data:`PROGRESS`, a setting or a measure; "": round.
+        x: One of :data:`PROGRESS`, a setting or a measure; "" selects the round.
         y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
-        by: The settings with a line or color per value, separated by commas; None: all that differ.
-        row, col: A setting with a panel for each value.
-        smooth: The number of rounds of a running mean, or below 1 their share of all rounds.
-        mark: None: curve by progress, bar by setting, scatter by measure, box of clients.
+        by: Settings, separated by commas, whose values have separate lines or colors; None selects all that differ.
+        row, col: A setting with one panel per value.
+        smooth: The window of the running mean: a number of rounds or, if below 1, a share of all rounds.
+        mark: None selects a curve by progress, a bar by setting, a scatter plot by measure, or a box of clients.
     """
 
     x: str = ""
@@ -95,7 +95,7 @@ class PlotRequest:
 
     @property
     def name(self) -> str:
-        """Return the name of its file."""
+        """Return the figure's file name without suffix."""
         return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
 
 
@@ -112,7 +112,7 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
-    """Draw the finished ``runs``; return the drawing and the axes of its panels.
+    """Draw the finished ``runs``. Return the drawing and the axes of its panels.
 
     Raises:
         UserError: The request does not fit the runs.
@@ -163,8 +163,9 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
     """Return the look of each of ``series``, which is indexed by run.
 
-    If one setting in ``by`` has at least three numbers, the color follows a scale of them, and the other settings
-    determine the line. Otherwise the number of the series determines both.
+    If exactly one setting in ``by`` takes three or more numeric values, its series are colored on a continuous scale,
+    and the other settings determine line and marker. Otherwise, the position of the series determines color, line and
+    marker.
     """
     series = series[~series.index.duplicated()]
     turns = series.cat.codes + series.cat.codes // len(PALETTE)
@@ -180,9 +181,9 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Seri
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
-    """Return the label of a setting or number with its unit, the factor to drawn values, and the largest value.
+    """Return the axis label with its unit, the factor from stored to drawn values, and the largest drawn value.
 
-    The largest drawn value is that of a share; None for others.
+    The largest drawn value is known for shares only, and None for other numbers.
     """
     title = measure_title(key)
     group = title.partition(".")[0]
@@ -250,7 +251,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
 
 
 def _line(row: Any, x_label: str, y_label: str) -> str:
-    """Return a ``row`` of :func:`_summary` in words."""
+    """Describe a ``row`` of :func:`_summary` in words."""
     x = row.place if isinstance(row.place, str) else f"{row.x:.4g}"
     words = filter(None, (row.panel, row.series, f"{x_label} {x}", y_label))
     interval = f" [{row.low:.4g}, {row.high:.4g}]" if row.n > 1 else ""
@@ -258,7 +259,7 @@ def _line(row: Any, x_label: str, y_label: str) -> str:
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """Return ``points`` with drawn values ``x`` and ``y`` and the ``place`` of their mean, and the mark."""
+    """Return ``points`` with the drawn ``x`` and ``y`` and the ``place`` where values are averaged, and the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
@@ -290,9 +291,10 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
-    """Return mean ``value`` of ``n`` runs, its interval (``low``, ``high``) and mean ``x``, at each place of a series.
+    """Return the mean of ``n`` runs, its interval and the mean ``x``, for each series and place.
 
-    Of boxes median and quartiles; of curves at the places that most of a series' runs have.
+    The mean is in ``value``, and the interval is from ``low`` to ``high``. Boxes have the median and quartiles instead.
+    Curves only have the places with the largest number of runs in the series.
     """
     import pandas as pd
 

@@ -30,9 +30,9 @@ CLIENTS = "clients"
 
 
 def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
-    """Return a row for each run, or, where ``x`` or ``y`` is of them, each of its rounds, clients or pairs of classes.
+    """Return one row per run, or one row per round, client or pair of classes if ``x`` or ``y`` requires these.
 
-    Rows are indexed by run; all settings and numbers are columns.
+    Rows are indexed by run, and all settings and numbers are columns.
     """
     import pandas as pd
 
@@ -48,9 +48,9 @@ def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
 
 
 def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
-    """Return the rows of rounds.jsonl with the changes of accuracy in it.
+    """Return the rows of rounds.jsonl, with the accuracy changes in each round added.
 
-    For ``clients`` and ``confusion``, return a row for each client or pair of classes.
+    If ``y`` is ``clients`` or ``confusion``, return a row for each client or pair of classes.
     """
     import pandas as pd
 
@@ -81,7 +81,7 @@ def column_of(name: str, points: pd.DataFrame) -> str:
 
 
 def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the values of ``keys`` of each run as text, in categories in the order of the values."""
+    """Return the values of ``keys`` of each run as text, as categories that are ordered by value."""
     import pandas as pd
 
     short = short_names(keys)

@@ -19,9 +19,10 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 
 
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
-    """Return name -> figure of a preset whose ``report:`` is ``spec``.
+    """Return a dict from name to figure for a preset whose ``report:`` is ``spec``.
 
-    They are its ``figures``, each a name or the fields of a :class:`PlotRequest`, or its kind.
+    Each entry of ``figures`` is a name or the fields of a :class:`PlotRequest`. Without ``figures``, the figure with
+    the name of the report's kind is used, if one exists.
 
     Raises:
         UserError: A name or field is unknown.

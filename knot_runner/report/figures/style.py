@@ -62,7 +62,7 @@ LOWEST_PANEL = 1.6
 class Drawing:
     """A drawn ``figure``, with the ``title`` above and the ``notes`` below it.
 
-    Its content is also available as ``lines`` of text, and as ``numbers``, the CSV file next to it.
+    ``lines`` give the content as text, and ``numbers`` give the content of the CSV file next to the figure.
     """
 
     figure: Figure
@@ -75,16 +75,21 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Make ``function(runs)``, which draws finished runs, a figure.
+    """Turn ``function(runs)``, which draws finished runs, into a figure.
 
-    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines. This is
-    a decorator, with or without options. Runs that are left out or missing, and generated text, are noted under the
-    figure and in the returned lines.
+    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines. This
+    decorator works with and without options. Notes under the figure, and the returned lines, report runs that are left
+    out or missing, and generated text.
 
-    A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
-    ``needs``: dotted key of a result, without which a run is not drawn. Runs left out, and generated text, are noted
-    under the figure and in the returned lines. Raises :class:`UserError` if no run is done, naming the ``command`` that
-    makes them, and for runs of several tasks unless ``one_task`` is False.
+    Args:
+        function: Draws finished runs.
+        one_task: Whether runs of several tasks are an error.
+        reads: Files that are drawn. A run that lacks one of these files is left out.
+        needs: A dotted result key. A run without this key is not drawn.
+
+    Raises:
+        UserError: No run is done (the message names the ``command`` for the runs), or ``one_task`` is set and the
+            runs have several tasks.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -129,8 +134,8 @@ def figure_settings() -> Iterator[None]:
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
 
-    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit. The figure needs
-    no screen, and is none of matplotlib's current ones.
+    If the output has a print width, the panels keep their shape, and each row has as many panels as fit. The figure
+    needs no screen and is not registered with pyplot.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -152,9 +157,9 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing``, with further ``notes`` in small type below it, by :func:`write_figure`.
+    """Write ``drawing`` by :func:`write_figure`, with further ``notes`` in small type below the figure.
 
-    Its numbers are written as CSV next to it. Each file is written atomically.
+    The numbers of the drawing are written to a CSV file next to the figure. Each file is written atomically.
     """
     write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
@@ -162,7 +167,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Return name (method and distinguishing settings) -> its runs, which differ only in the seed."""
+    """Return a dict from name (method and distinguishing settings) to its runs, which differ only in the seed."""
     groups = by_key(((run.method, run.label), run) for run in runs)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
@@ -182,7 +187,7 @@ def seed_list(runs: Iterable[Run]) -> str:
 
 
 def seeds_note(runs: Sequence[Run], mark: str = "curve") -> str:
-    """Return a note on the seeds, and how a ``mark`` of :data:`READING` shows them."""
+    """Return a note on the seeds and on how a ``mark`` of :data:`READING` shows them."""
     seeds = seed_list(runs)
     return READING[mark].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
 
@@ -209,7 +214,8 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 def label_colors(labels: ClassNames) -> list[Any]:
     """Return one color per label.
 
-    If labels lie on a line (sentiment), colors follow a scale. Otherwise they are as different as possible.
+    If labels lie on a scale (sentiment), their colors follow a color scale. Otherwise, the colors differ as much as
+    possible.
     """
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
@@ -226,9 +232,10 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 
 
 def draw_band(axes: Axes, line: Band, color: Any, filled: bool = True, **look: Any) -> None:
-    """Draw a line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``.
+    """Draw the mean over seeds as a line styled by ``look``, and the 95% interval as an area if ``filled``.
 
-    The area may exceed the axes. With two or three seeds it is so wide that lines could not be distinguished.
+    The area may exceed the axes: with two or three seeds, axes that include the whole area would hide differences
+    between lines.
     """
     axes.plot(line.places, line.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -253,8 +260,8 @@ def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: floa
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
     """Make ``x``, ``y`` or ``xy`` logarithmic, with ticks at 1, 2 and 5 times powers of ten.
 
-    An axis that spans more than ``powers_from`` times its lowest value has ticks at powers only. ``options``: of
-    matplotlib's LogLocator.
+    An axis has ticks at powers only if its highest value is more than ``powers_from`` times its lowest value.
+    ``options`` are passed to matplotlib's LogLocator.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -268,14 +275,15 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
 
 
 def plain_tick(value: float, _: float) -> str:
-    """Return a tick as a plain number. matplotlib's powers of ten would need its math text, which is off."""
+    """Return a tick as a plain number. matplotlib's powers of ten require math text, which is turned off."""
     return f"{value:g}"
 
 
 def side_legend(figure: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Add a legend next to the panels, or in print below them.
+    """Add a legend next to the panels, or below the panels in print.
 
-    ``shown``: names and their artists, or a dict of line styles; for panels, the labeled artists of all.
+    ``shown`` maps names to artists or to dicts of line styles. If ``shown`` lists panels, the legend has all their
+    labeled artists.
     """
     from matplotlib.lines import Line2D
 

@@ -44,8 +44,8 @@ NOT_SET = "(not set)"
 class PageRequest:
     """Inputs of a page.
 
-    They are the preset's name, a one-line description, its ``report:``, the command that runs it, and the command that
-    creates the page.
+    The inputs are the preset's name, a one-line description, its ``report:``, the command that runs the preset, and the
+    command that creates the page.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Standing:
 class FigureView:
     """A figure: its description, the image as a ``data:`` address, and its numbers as lines.
 
-    ``problem``: the reason if it could not be drawn.
+    ``problem`` is the reason if the figure could not be drawn.
     """
 
     name: str
@@ -79,10 +79,13 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page. The template prints it and escapes every text.
+    """Content of a page. The template prints the content and escapes every text.
 
-    ``verdicts``: on all claims of the preset; ``unjudged``: why they could not be judged; ``settings``: key -> its
-    distinct values over the jobs; ``versions``: (provenance, number of runs), most frequent first.
+    Attributes:
+        verdicts: The verdicts on all claims of the preset.
+        unjudged: The reason why the claims could not be judged, or "".
+        settings: A dict from key to its distinct values over the jobs.
+        versions: Pairs (provenance, number of runs), most frequent first.
     """
 
     request: PageRequest
@@ -125,9 +128,9 @@ class Page:
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """Write the page of ``jobs`` to ``path``, atomically; return its content.
+    """Write the page of ``jobs`` to ``path`` atomically, and return the content of the page.
 
-    ``unfinished``: run id -> state of a run without a result.
+    ``unfinished`` maps run ids to the states of runs without a result.
 
     Raises:
         UserError: No run is finished, the runs do not fit the table (see :func:`preset_table`), or the file cannot
@@ -174,7 +177,7 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
 def _draw(
     name: str, figure: Callable[..., list[str]], jobs: Sequence[Job], notes: Sequence[str], command: str
 ) -> FigureView:
-    """Draw ``figure`` of ``jobs``. On failure, the view has the reason."""
+    """Draw ``figure`` of ``jobs``. If drawing fails, the returned view has the reason."""
     about = describe_figure(name, figure)
     with temporary_folder() as folder:
         path = folder / f"{name}.png"
@@ -192,7 +195,7 @@ def describe_figure(name: str, figure: Callable[..., list[str]]) -> str:
 
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
-    """Return dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
+    """Return the distinct values of each dotted key in the ``configs`` of jobs, in order of first occurrence."""
     import pandas as pd
 
     flat = pd.DataFrame([flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs])
@@ -200,7 +203,10 @@ def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
-    """Return the state of a run and why it has no numbers; for a diverged run its last note, with round and client."""
+    """Return the state of a run and the reason for missing numbers.
+
+    For a diverged run, the reason is its last note, which names the round and client.
+    """
     if run.status == "missing":
         return unfinished.get(run.run_id, Standing("missing"))
     notes = run.result.notes if run.result else []
@@ -211,8 +217,8 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
 def render_page(page: Page, folder: Path | None = None) -> str:
     """Return ``page`` as HTML.
 
-    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``: the folder of the
-    page, for links to the folders of runs; without it, runs have no links.
+    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder`` is the folder of the
+    page, from which the page links to run folders. Without ``folder``, runs have no links.
     """
     links = {}
     for run, _ in page.jobs:

@@ -39,7 +39,7 @@ def summary_table(result: RunResult) -> Group:
 
 
 def metrics_summary(name: str, result: RunResult) -> Group:
-    """Return each metric over all data sets, for a family without its own summary."""
+    """Return each metric over all data sets, for a method family without a summary function."""
     values = {METRICS[metric].title: row["ALL"] for metric, row in result.metrics.items() if "ALL" in row}
     rows: list[SummaryRow] = [(title, [Text(number(value, 4))]) for title, value in values.items()]
     return run_view(name, result, ["metric", "value"], rows, cost_lines(result))
@@ -80,7 +80,7 @@ def _head(metric: str) -> str:
 
 
 def _short_names() -> str:
-    """Return ``SD: semantic distance, lower is better``, of the metrics with a short name."""
+    """Explain the metrics that have a short name, as in ``SD: semantic distance, lower is better``."""
     named = [metric for metric in METRICS.values() if metric.short]
     return "; ".join(f"{metric.short}: {metric.title}, {metric.better} is better" for metric in named)
 
@@ -179,7 +179,7 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 
 def _on_clock(result: FederatedResult) -> list[str]:
-    """Return a line on a fleet.
+    """Return a line that summarizes a fleet's virtual clock.
 
     For example ``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``.
     """
@@ -221,7 +221,7 @@ def personal_lines(result: FederatedResult) -> list[str]:
 
 
 def distill_summary(name: str, result: DistillResult) -> Group:
-    """Return the measures of the student and of its teachers, and the weight and first ratio of every term."""
+    """Return the measures of the student and the teachers, and the weight and first ratio of every loss term."""
     measures = [metric for metric in METRICS if metric in result.metrics]
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []
@@ -253,9 +253,9 @@ def run_view(
     lines: Iterable[str],
     wraps: bool = False,
 ) -> Group:
-    """Return a table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows.
+    """Return a table titled ``name`` with ``rows`` under ``heads``. The first column names the rows.
 
-    ``lines`` and the run's notes are below it, dimmed. ``wraps``: whether values may wrap.
+    ``lines`` and the run's notes are printed dimmed below the table. ``wraps`` controls whether values may wrap.
     """
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
@@ -274,7 +274,7 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
 
 
 def cost_lines(result: RunResult) -> list[str]:
-    """Return a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; none for results without costs."""
+    """Return a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
     costs = result.costs
     if costs is None:
         return []

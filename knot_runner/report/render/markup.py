@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX and CSV, in the same way for tables, claims and comparisons."""
+"""Tables as Markdown, LaTeX and CSV; the same functions format tables, claims and comparisons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ CellText = str | tuple[str, str, str]
 class TextGrid:
     """A printed table.
 
-    ``right``: for each column, whether it has right alignment (numbers); ``title``: above it, "" for none.
+    Attributes:
+        right: For each column, whether its cells align right (numbers).
+        title: The title above the table, or "".
     """
 
     heads: Sequence[str]
@@ -81,9 +83,9 @@ def _latex_cell(cell: CellText) -> str:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
-    """Return CSV with escaped texts. None is empty.
+    """Return CSV with escaped texts and empty cells for None.
 
-    Floats have ``digits`` significant digits, after rounding to ``decimals`` if any.
+    Floats are rounded to ``decimals``, if given, and then printed with ``digits`` significant digits.
     """
 
     def cell(value: Any) -> Any:
@@ -129,7 +131,7 @@ def table_latex(table: ResultTable) -> str:
 
 
 def _grids(table: ResultTable) -> list[TextGrid]:
-    """Return the table's blocks as printed."""
+    """Return the blocks of the table as printed."""
     grids = []
     for groups in table.blocks():
         heads = list(table.heads)
@@ -147,7 +149,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
 def table_csv(table: ResultTable) -> str:
     """Return one line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
 
-    Missing numbers are empty. ``seeds`` of the ``planned`` runs have this number, and ``diverged`` runs diverged.
+    Missing numbers are empty. Of the ``planned`` runs, ``seeds`` runs have the number and ``diverged`` runs diverged.
     """
     rows = []
     for row in table.rows:

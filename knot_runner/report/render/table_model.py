@@ -19,10 +19,10 @@ class TableCell(Estimate):
     """One number of a table.
 
     Attributes:
-        planned, diverged: Numbers of seeds.
-        gap: mean - paper; None if they are not comparable.
-        text: Printed instead of the mean.
-        std: Standard deviation, printed if there is no ``half``.
+        planned, diverged: The number of planned seeds and of diverged seeds.
+        gap: The mean minus the paper's number; None if the two are not comparable.
+        text: The text printed instead of the mean.
+        std: The standard deviation, printed if ``half`` is None.
         paper_std: The paper's standard deviation.
     """
 
@@ -39,10 +39,13 @@ class TableCell(Estimate):
 class ColumnGroup:
     """Columns under one heading.
 
-    ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the title of the grid it belongs to.
-    ``head``: heading of the columns instead of their names, or ``heads``: one per column. ``signed``: positive numbers
-    have a plus sign. ``variant``: of several groups of one metric, which runs are in this one
-    (:func:`run_rows.variant`).
+    Attributes:
+        metric: The metric of the cells, if ``key`` is not the name of the metric.
+        block: The title of the grid that contains the group.
+        head: The heading of every column, instead of the column names.
+        heads: The heading of each column, instead of the column names.
+        signed: Whether positive numbers have a plus sign.
+        variant: The kind of runs in this group (:func:`run_rows.variant`), if the metric has several groups.
     """
 
     key: str
@@ -59,7 +62,7 @@ class ColumnGroup:
     variant: str | None = None
 
     def heading(self, column: int) -> str:
-        """Return the name of a column; if ALL is the only one, the name of the metric."""
+        """Return the name of a column, or the name of the metric if ALL is the only column."""
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -73,8 +76,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 class TableRow:
     """A row of a table.
 
-    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: the printed names; ``cells``: its
-    numbers.
+    Attributes:
+        keys: The names as typed; None for a setting that the runs of the row lack.
+        heads: The printed names.
+        cells: The numbers of the row.
     """
 
     keys: tuple[str | None, ...]
@@ -90,8 +95,10 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 class TableLayout:
     """How a terminal shows a table.
 
-    ``wide_heads``: each head has its own column, else further ones stand below the first; ``uniform``: all grids are
-    laid out like the widest; ``splits``: groups of a grid that is too wide stand below each other.
+    Attributes:
+        wide_heads: Whether each head has a separate column. Otherwise, further heads are below the first one.
+        uniform: Whether all grids have the layout of the widest grid.
+        splits: Whether the groups of a grid that is too wide are placed below each other.
     """
 
     wide_heads: bool = False
@@ -101,11 +108,13 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table.
+    """A table. No row is marked as best, because only claims decide which method is better.
 
-    ``kind``: one of TABLE_KINDS, or compare. ``lines``: footnotes. ``keys``: of a comparison, the settings below its
-    ``heads``; ``reading``: how to read a cell of one, which has a single grid without a title. No row is marked as
-    best: that is for claims to decide.
+    Attributes:
+        kind: One of TABLE_KINDS, or ``compare``.
+        lines: Footnotes.
+        keys: The settings below ``heads``, for a comparison. A comparison has a single grid without a title.
+        reading: How to read a cell, for a comparison.
     """
 
     kind: str
@@ -119,7 +128,7 @@ class ResultTable:
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns by grid, their ``block``."""
+        """Return the groups of columns by their ``block``, which names the grid."""
         return list(by_key((group.block, group) for group in self.groups).values())
 
 
@@ -129,5 +138,5 @@ def block_title(groups: Sequence[ColumnGroup]) -> str:
 
 
 def display(method: str) -> str:
-    """Return the title of a method, such as Sinkhorn-E; its name if it has none."""
+    """Return the title of a method, such as Sinkhorn-E, or the method's name if it has no title."""
     return METHOD_TITLES.get(method, method)

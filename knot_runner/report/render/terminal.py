@@ -41,7 +41,7 @@ def text_line(text: str, style: str = "") -> Text:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text`` in one line, which a narrow terminal wraps."""
+    """Print ``text`` as one line, which wraps in a narrow terminal."""
     console.print(text_line(text, style), soft_wrap=True)
 
 
@@ -49,8 +49,11 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 class TerminalColumn:
     """A column of a terminal table.
 
-    ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are shortened;
-    ``ratio``: share of the width, if the table fills it.
+    Attributes:
+        right: Whether cells align right, as for numbers.
+        no_wrap: Whether cells stay on one line.
+        overflow: How long cells are shortened.
+        ratio: The share of the width, if the table fills the width.
     """
 
     head: str | Text = ""
@@ -76,7 +79,7 @@ def results_grid(
 ) -> Table:
     """Return a table of numbers of many runs, with plain heads.
 
-    ``padding``: of a cell, above, right, below and left.
+    ``padding`` is the space above, right of, below and left of the text in a cell.
     """
     return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
 

@@ -23,12 +23,12 @@ _LATEX = {
 
 
 def plain(text: str) -> str:
-    """Return ``text`` in one line, with control and invisible characters (including ANSI codes) as ``?``."""
+    """Return ``text`` in one line, with ``?`` for control and invisible characters (including ANSI codes)."""
     return _CONTROL.sub("?", text)
 
 
 def short_line(label: str) -> str:
-    """Return settings without their groups: ``support=onehot`` for ``task.labels.support=onehot``."""
+    """Return settings without their group names: ``support=onehot`` for ``task.labels.support=onehot``."""
     parts = [part.partition("=") for part in label.split(", ")]
     return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
@@ -51,7 +51,10 @@ def escape_csv(text: str) -> str:
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Return setting -> value in a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is divided."""
+    """Return a dict from setting to value for a job's label.
+
+    A group that is swept as a whole (``a.b={kind:soup,lr:0.01}``) is divided into its settings.
+    """
     settings: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
@@ -65,7 +68,10 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return label -> displayed label: groups are divided, and settings that all ``labels`` share are left out."""
+    """Return a dict from label to displayed label.
+
+    Groups are divided into settings, and settings common to all ``labels`` are omitted.
+    """
     by_label = {label: label_settings(label) for label in labels}
     shared = set.intersection(*(set(facts.items()) for facts in by_label.values())) if len(by_label) > 1 else set()
     shown = {}
@@ -76,7 +82,7 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
-    """Return the first ``most`` of ``names`` and the number of further ones: ``a, b and 3 more``."""
+    """Return the first ``most`` of ``names`` and the number of remaining names: ``a, b and 3 more``."""
     rest = len(names) - most
     return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
@@ -106,9 +112,9 @@ def value_text(cell: TableCell, group: ColumnGroup) -> str:
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return the three texts of a printed cell: mean, interval and the paper's number.
 
-    The mean is :func:`value_text`. The interval is ``±0.010``, or "" without one (under two seeds, and for equal
-    counts) and without a standard deviation. The paper's number is in parentheses, with its printed digits and standard
-    deviation, or "" if the paper prints none.
+    The mean is :func:`value_text`. The interval is ``±0.010`` or, without an interval, the standard deviation in the
+    same form, or "". The paper's number is in parentheses, with its printed digits and standard deviation, or "" if the
+    paper prints no number.
     """
     half = cell.std if cell.half is None else cell.half
     interval = ""
@@ -126,7 +132,8 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 def too_few_seeds(estimate: Estimate) -> str:
     """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
 
-    At the observed variance, six seeds would exclude 0. "" for other differences, and if nothing varies.
+    In this example, six seeds would exclude 0 at the observed variance. Return "" for other differences, and if nothing
+    varies.
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
@@ -136,7 +143,7 @@ def too_few_seeds(estimate: Estimate) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """Return ``±0.010``; for a share whose interval is clipped at 0 or ``top``, the interval: `` [0.905, 1]``."""
+    """Return ``±0.010``, or the interval, `` [0.905, 1]``, for a share whose interval is clipped at 0 or ``top``."""
     whole = (mean - half, mean + half)
     low, high = clipped_interval(*whole, top)
     if (low, high) == whole:
@@ -145,7 +152,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
-    """Return mean and interval as text, such as ``0.412±0.010``; the mean alone if there is no interval."""
+    """Return mean and interval as text, such as ``0.412±0.010``, or only the mean if there is no interval."""
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
@@ -154,7 +161,7 @@ FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at 
 
 
 def caption(table: ResultTable) -> str:
-    """Return how to read a cell of ``table``, in one line."""
+    """Return one line that explains how to read a cell of ``table``."""
     if table.reading:
         return table.reading
     parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
@@ -185,7 +192,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """Return the prefix and factor that print amounts up to ``largest`` with one to three digits before the point."""
+    """Return the prefix and factor for amounts up to ``largest``, with one to three digits before the decimal point."""
     step = 0
     while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
         step += 1

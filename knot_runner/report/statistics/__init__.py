@@ -1,8 +1,8 @@
 """Every statistical procedure of reports and bundles, each in one place and with its source.
 
-- ``intervals``: Student's t over seeds, Wilson's for a share, the shifted percentile bootstrap; clipping of shares;
-  test items drawn with replacement, the same draws for all runs.
-  Rank correlation of two lists, slopes on logarithmic axes.
-- ``effects``: an effect over seeds and test items: its interval, p-value and power. The rate of false verdicts: Holm's
-  correction, alpha spending, number of further seeds.
+- ``intervals``: Student's t interval over seeds, Wilson's interval for a share, and the shifted percentile bootstrap.
+  Also clipped shares, and test items drawn with replacement, with the same draws for all runs.
+  Rank correlation of two lists, and slopes on logarithmic axes.
+- ``effects``: an effect over seeds and test items, with its interval, p-value and power. Control of false verdicts:
+  Holm's correction, alpha spending, and the number of further seeds.
 """

@@ -1,20 +1,23 @@
 """Uncertainty of an effect over seeds and test items: bootstrap of the items, Student's t over the seeds.
 
-With two to five seeds, a percentile bootstrap cannot leave the range of the seeds: its 95% interval covers 51% with two
-seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279; simulated). Student's t over the
-seeds treats them as independent, although all share the same test items. It covers 67% with five seeds if seeds and
-item sets have equal variance. The variance of the mean therefore has two parts: s^2 / n over seeds, and the part that
-seeds share through their items, the covariance of their effects when the items are resampled. The squares of the two
-half-widths are added (as in Zou & Donner 2008). The interval over items alone is the minimum width. Simulated coverage
-of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
+With two to five seeds, a percentile bootstrap cannot leave the range of the seeds. In simulations, its 95% interval
+covers 51% with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279). Student's t
+over the seeds treats the seeds as independent, although all share the same test items. Its interval covers 67% with
+five seeds if seeds and item sets have equal variance.
+
+The variance of the mean therefore has two parts. The first is s^2 / n over seeds. The second is the part that seeds
+share through their items: the covariance of their effects when the items are resampled. The squares of the two
+half-widths are added (as in Zou & Donner 2008). The interval over items alone is the minimum width. The simulated
+coverage of 95% intervals is 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
 
 Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
 several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
-Verdicts are given at n, 2 n, 4 n, ... seeds and at no other number, always over the seeds from 0 on, so that none can
-be selected. Of the 5% of false verdicts, the first analysis spends two thirds, and each further one two thirds of the
-rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts stay within 5% for any stopping rule
-(group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the error is spent at the planned number,
-where most studies end.
+Verdicts are given only at n, 2 n, 4 n, ... seeds. They always use the seeds from 0 on, so that no seed can be selected.
+
+The allowed rate of false verdicts is 5%. The first analysis spends two thirds of it, and each further analysis spends
+two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts stay within 5% for
+any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the error is spent at the
+planned number, where most studies end.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ SPREADS = (np.arange(100) + 0.5) / 100
 class EffectEstimate:
     """A mean ``effect`` over ``seeds``.
 
-    ``spread``: standard deviation over seeds, None for one seed; ``shared``: the part of the mean's variance that more
-    seeds do not reduce (common test items); ``items``: the variance due to items alone.
+    Attributes:
+        spread: The standard deviation over seeds; None for one seed.
+        shared: The part of the mean's variance that more seeds do not reduce, due to common test items.
+        items: The variance due to test items alone.
     """
 
     effect: float
@@ -47,13 +52,13 @@ class EffectEstimate:
 
     @property
     def flat(self) -> bool:
-        """Return whether nothing varies, so that no spread can be estimated."""
+        """Return whether all seeds and items have the same effect, so that no spread can be estimated."""
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Return the half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
+        """Return the half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds.
 
-        For one seed, it covers test items only.
+        By default, ``seeds`` is the number of seeds in the estimate. For one seed, the interval covers test items only.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)
@@ -65,7 +70,7 @@ class EffectEstimate:
 
 
 def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
-    """Return the 95% interval; None if nothing varies."""
+    """Return the 95% interval, or None if neither seeds nor items vary."""
     if estimate.flat:
         return None
     half = estimate.half(1 - LEVEL)
@@ -75,7 +80,7 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     """Return the two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
 
-    If all seeds are equal, it is the p-value of the sign test.
+    If all seeds have the same effect, the p-value is from the sign test.
     """
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
@@ -117,8 +122,8 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
     """Return the estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items.
 
-    Seeds that share items have the same items in a row; others are drawn independently. ``replicates`` None: over seeds
-    only.
+    Seeds that share test items use the same resampled items in each row of ``replicates``; other seeds draw
+    independently. If ``replicates`` is None, the estimate is over seeds only.
     """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
@@ -170,11 +175,18 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return the number of seeds in addition to ``seeds`` until the first interim analysis with 80% power.
+    """Return the number of seeds, in addition to ``seeds``, until the first interim analysis with 80% power.
 
-    Effect and spread are assumed to equal the estimates. ``gap``: distance from the effect to the threshold;
-    ``claims``: number of claims that are decided together. None for one seed, whose spread is unknown. ``MAX_SEEDS +
-    1`` for more than ``MAX_SEEDS``, or never, if there are too few test items.
+    The true effect and spread are assumed to equal the estimates. Return None for one seed, whose spread is unknown.
+    Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds are needed, or if no number suffices with these test
+    items.
+
+    Args:
+        estimate: The estimate of the effect.
+        gap: The distance from the effect to the threshold.
+        planned: The planned number of seeds.
+        seeds: The present number of seeds.
+        claims: The number of claims that are decided together.
     """
     if estimate.spread is None:
         return None

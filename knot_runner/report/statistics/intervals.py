@@ -1,7 +1,7 @@
 """95% intervals, and the draws of test items for the bootstrap.
 
-Intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric (Efron
-1979). Draws of test items are equal for all runs with the same test set.
+The intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric
+(Efron 1979). All runs with the same test set use the same draws of test items.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def clipped_interval(low: float, high: float, top: float | None) -> tuple[float,
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean of ``values`` and half its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
 
-    The half-width of a single value is None.
+    For a single value, the half-width is None.
 
     Raises:
         ValueError: ``values`` is empty.
@@ -59,10 +59,12 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its 95% interval.
+    """A mean over seeds and its 95% interval, which is clipped at 0 and ``top``.
 
-    ``mean`` over ``n`` seeds, None without any; ``half``: the half-width of its 95% interval, None for fewer than two
-    seeds; ``top``: maximum of a share. The interval is clipped at 0 and ``top``.
+    Attributes:
+        mean: The mean over ``n`` seeds; None without seeds.
+        half: The half-width of the 95% interval; None for fewer than two seeds.
+        top: The maximum of a share; None for other numbers.
     """
 
     mean: float | None = None
@@ -84,9 +86,9 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return the number of seeds whose 95% interval excludes 0.
+    """Return the number of seeds whose 95% interval excludes 0, or None for more than :data:`MAX_SEEDS`.
 
-    Mean and variance are assumed to stay those of the ``n`` seeds. None for more than :data:`MAX_SEEDS`.
+    The mean and variance of more seeds are assumed to equal those of the first ``n`` seeds.
     """
     level = (1 + LEVEL) / 2
     spread = half * math.sqrt(n) / student_quantile(level, n - 1)
@@ -108,7 +110,7 @@ def wilson(share: float, count: int) -> tuple[float, float]:
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
     """Return sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
 
-    The draws depend on N and ``seed`` only, so that columns of other runs get the same items.
+    The draws depend only on N and ``seed``, so that the columns of other runs use the same items.
     """
     items = len(columns)
     values = columns.astype(np.float32)
@@ -124,7 +126,7 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
 def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
     """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
 
-    Each array has some of the resamples.
+    Each array contains a part of the resamples.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
@@ -137,10 +139,13 @@ def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of numbers with exact ones.
+    """Agreement of approximate numbers with exact numbers.
 
-    ``spearman``: rank correlation (Spearman 1904); ``kept`` of ``relations``: pairs of numbers in the same order;
-    ``inflation``: median ratio to the exact number, NaN if one is 0.
+    Attributes:
+        spearman: The rank correlation (Spearman 1904).
+        kept: The number of pairs that both lists have in the same order.
+        relations: The number of all pairs.
+        inflation: The median ratio to the exact number; NaN if an exact number is 0.
     """
 
     spearman: float
@@ -152,7 +157,7 @@ class Agreement:
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
     """Return the agreement of ``ours`` [M] with ``exact`` [M], all non-negative.
 
-    None for M < 2 or if all of one list are equal.
+    Return None for M < 2, or if all numbers of one list are equal.
     """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None

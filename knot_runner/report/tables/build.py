@@ -55,16 +55,23 @@ def build_table(
 ) -> ResultTable:
     """Return the table of ``jobs``.
 
-    ``kind``: one of :data:`TABLE_KINDS`: methods (methods x data sets), grid (settings x ALL), gains (a grid with what
-    each method gains on ``options["reference"]``, and its teacher), personal (a grid with the trade-offs of clients'
-    own models), locals (data sets, their sizes and local models), temperatures (x cases, of federated runs), trace
-    (temperatures x rounds) or clustered (clients x graphs).
-    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
-    temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
-    ``notes`` go under the table. ``options``: the preset's ``report:``.
+    ``kind`` is one of :data:`TABLE_KINDS`:
 
-    Raises :class:`UserError` if no run is done, naming the ``command`` that runs them; for an unknown kind, metric or
-    printed table; and for runs or a printed table of another task.
+    - methods: methods x data sets
+    - grid: settings x ALL
+    - gains: a grid with each method's gain over ``options["reference"]``, and its teacher
+    - personal: a grid with the trade-offs of clients' personalized models
+    - locals: data sets, their sizes and local models
+    - temperatures: temperatures x cases, for federated runs
+    - trace: temperatures x rounds
+    - clustered: clients x graphs
+
+    ``paper`` names the printed table to show next to ours. ``metrics`` selects f1, accuracy and sd, in this order. For
+    temperatures, ``metrics`` selects from ``CHILLING_COLUMNS``; for clustered, from ``ACCURACY_WEIGHTINGS``; a trace
+    has fixed metrics. ``notes`` are printed below the table. ``options`` is the preset's ``report:``.
+
+    Raises :class:`UserError` if no run is done, naming the ``command`` that runs the jobs. Also raises it for an
+    unknown kind, metric or printed table, and for runs or a printed table of another task.
     """
     made_by = table_kind(kind)
     printed = printed_table(made_by, kind, paper, metrics)
@@ -83,7 +90,7 @@ def table_kind(name: str) -> TableKind:
     """Return the kind of table ``name``.
 
     Raises:
-        UserError: It is unknown.
+        UserError: ``name`` is unknown.
     """
     if name not in TABLE_KINDS:
         raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
@@ -91,7 +98,7 @@ def table_kind(name: str) -> TableKind:
 
 
 def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
-    """Return the paper's table to show next to ours, after checking that it fits its ``kind`` and ``metrics``."""
+    """Return the paper's table to show next to ours, after checking that ``kind`` and ``metrics`` fit."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:

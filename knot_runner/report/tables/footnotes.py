@@ -26,9 +26,9 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Return lines on missing runs per table row. Rows with equal numbers are joined, and damaged results are named.
+    """Return lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
 
-    ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each.
+    ``rows`` are runs as in :func:`run_rows`, and ``names`` has the table row of each run.
     """
     cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
@@ -87,7 +87,7 @@ def one_class(runs: Iterable[Run]) -> list[str]:
 
 
 def embedded(runs: Iterable[Run]) -> str:
-    """Return the description of the data of the ``runs`` with task.source=embedded; "" without any."""
+    """Return the description of the data of the ``runs`` with task.source=embedded; "" without such runs."""
     for run in finished(runs):
         if run.result.source == "embedded":
             return TASK_KINDS[kind_of(run.setting("task") or {})].embedded
@@ -95,14 +95,14 @@ def embedded(runs: Iterable[Run]) -> str:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Return whether our numbers and the paper's are on the same kind of data."""
+    """Return whether our numbers and the paper's numbers are computed on the same kind of data."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
-    """Return lines on the data sets in ALL, if they differ between runs or from the paper.
+    """Return lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
 
-    ``measured``: the data sets of each run.
+    ``measured`` has the data sets of each run.
     """
     lines = ["The runs have different data sets, so ALL is not comparable."] if len(set(measured)) > 1 else []
     ours = set().union(*measured)
@@ -134,7 +134,7 @@ def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> boo
 
 
 def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line on data that differ from the paper's (see :func:`same_data`), or []."""
+    """Return a line if the data of a case differ from the paper's data (see :func:`same_data`), or []."""
     if table is None or same_data(members, table, case):
         return []
     ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]

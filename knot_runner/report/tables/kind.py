@@ -25,8 +25,8 @@ def aggregate(
 ) -> TableCell:
     """Return the cell of the mean of ``ours`` over the seeds of ``members``, next to the ``paper``'s number.
 
-    ``ours``: None: not measured; ``members``: rows as in :func:`run_rows`. The gap to the paper is set only if the two
-    are ``comparable``. ``top``: maximum of a share, 1 or 100.
+    ``ours`` has None for runs that were not measured, and ``members`` are rows as in :func:`run_rows`. The gap to the
+    paper is set only if the two numbers are ``comparable``. ``top`` is the maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
     planned = len(set(members.seed))
@@ -43,9 +43,9 @@ class TableRequest:
     """Inputs of a table.
 
     Attributes:
-        runs: Those of the preset, finished or not.
-        printed: The paper's table next to it, or None.
-        metrics: The metrics in it, in order.
+        runs: The runs of the preset, finished or not.
+        printed: The paper's table to show next to ours, or None.
+        metrics: The metrics in the table, in order.
         options: The preset's ``report:``.
         command: The command that runs the preset.
     """
@@ -61,10 +61,14 @@ class TableRequest:
 class TableKind:
     """A kind of table.
 
-    ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names in
-    ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that can be
-    shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
-    columns come from it; ``options``: further keys of ``report:`` in its presets; ``layout``: in a terminal.
+    Attributes:
+        make: Returns rows, their heads, groups of columns and footnotes.
+        metrics: Returns the valid names in ``report.metrics``; None accepts any name.
+        usual: The default metrics.
+        printed: The kind of the paper's table that can be shown next to ours, or "".
+        needs: A suitable printed table, if this kind takes its rows or columns from a printed table; otherwise "".
+        options: Further keys of ``report:`` in presets with this kind of table.
+        layout: The layout in a terminal.
     """
 
     make: Callable[[TableRequest], Parts]

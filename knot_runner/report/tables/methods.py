@@ -1,4 +1,4 @@
-"""Tables of methods x data sets, compared with the paper's, and of settings x ALL."""
+"""Tables of methods x data sets and of settings x ALL, compared with the paper's tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def methods_table(request: TableRequest) -> Parts:
-    """Return a row per method and setting, a column per data set and their mean, for each metric."""
+    """Return a row per method and setting, and, for each metric, a column per data set and their mean."""
     columns = _columns(request.printed, finished(request.runs))
     rows, heads, groups, lines = methods_by_data(request, columns)
     return rows, heads, [replace(group, block=group.title) for group in groups], lines
 
 
 def grid_table(request: TableRequest) -> Parts:
-    """Return a row per method and setting, a column per metric: the mean over data sets."""
+    """Return a row per method and setting, and a column per metric with the mean over data sets."""
     return methods_by_data(request, ("ALL",))
 
 
@@ -43,10 +43,10 @@ def methods_by_data(
 ) -> Parts:
     """Return the table of the requested metrics on the data sets ``columns``, plus ``more`` columns.
 
-    ``more``: further groups of columns, each with the function that returns its number of a run.
+    ``more`` maps further groups of columns to functions that return the group's number for a run.
 
     Raises:
-        UserError: Runs, or the printed table, belong to another task.
+        UserError: The runs have several tasks, or the printed table has another task.
     """
     runs = request.runs
     table = request.printed
@@ -95,7 +95,7 @@ def methods_by_data(
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return rows of methods in the paper's order; other methods and labels as requested."""
+    """Return rows of methods in the paper's order. Other methods and labels keep the requested order."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     rank = ranks(METHOD_TITLES)
     order = rows.method.map(lambda method: rank.get(method, len(rank)))
@@ -103,7 +103,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """Return the paper's data sets, then our others, then the global ones, and ALL."""
+    """Return the paper's data sets, then our other data sets, then the global ones, and ALL."""
     measured = itertools.chain(*(run.result.metrics.values() for run in runs))
     of_global = _global_sets(runs)
     ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
@@ -112,7 +112,10 @@ def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[s
 
 
 def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
-    """Return the data sets of the global model; none for images, whose results have counts instead of parties."""
+    """Return the data sets of the global model.
+
+    Image runs have no such data sets, because their results have counts instead of parties.
+    """
     return set(itertools.chain(*(run.result.global_sets for run in runs if isinstance(run.result, StagesResult))))
 
 
