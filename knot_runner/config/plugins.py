@@ -87,7 +87,8 @@ class Table(UserDict[str, Entry]):
 
     def __missing__(self, key: str) -> Entry:
         load_papers(self._papers)
-        return self.data[key]
+        entry: Entry = self.data[key]
+        return entry
 
     def __iter__(self) -> Iterator[str]:
         load_papers(self._papers)

@@ -193,7 +193,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     return not (changes and code)
 
 
-def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
+def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
     """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several."""
     machines = all_machines(records)
     if len(machines) > 1:

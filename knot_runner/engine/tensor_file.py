@@ -179,7 +179,8 @@ class StateParts:
         Raises:
             DoesNotMatch: A part differs from its digest.
         """
-        self._parts, self._last, tensors = {}, {}, {}
+        tensors: dict[str, Tensor] = {}
+        self._parts, self._last = {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
             tensors |= {name: content[name] for name in entry["names"]}

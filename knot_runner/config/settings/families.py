@@ -104,6 +104,7 @@ def family_of(config: Any) -> Family:
 def family_of_algorithm(algorithm: str) -> Family:
     """Return the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
     if algorithm in METHOD_SETTINGS:  # which registers the papers' families if it is none of the package's
+        family: Family
         for family in FAMILIES.data.values():
             if algorithm in family.settings:
                 return family

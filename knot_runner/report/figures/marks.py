@@ -70,7 +70,9 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
     width = BARS / len(summary.series.cat.categories)
     for look, name, rows in _series(summary, looks):
         errors = (rows.value - rows.low, rows.high - rows.value)
-        axes.bar(rows.x, rows.value, width, yerr=errors, color=look.color, label=name, ecolor=GRAY, capsize=3, alpha=0.85)
+        axes.bar(
+            rows.x, rows.value, width, yerr=errors, color=look.color, label=name, ecolor=GRAY, capsize=3, alpha=0.85
+        )
     _name_places(axes, summary)
 
 
