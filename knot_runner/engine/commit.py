@@ -146,8 +146,7 @@ class Checkpoint:
 
     @property
     def _work(self) -> str:
-        """Return the identity of the work: the parent folder's name and the folder's name (run id, or key of a stage).
-        """
+        """Return the identity of the work: the folder's name (run id, or key of a stage) and its parent's name."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:

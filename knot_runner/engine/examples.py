@@ -243,8 +243,7 @@ def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """Return ``images`` [n, C, H, W] padded by reflection, cropped at ``shifts``, and mirrored according to ``flips``.
-    """
+    """Return ``images`` [n, C, H, W] padded by reflection, cropped at ``shifts`` and flipped according to ``flips``."""
     if shifts is None or flips is None:
         return images
     height, width = images.shape[2:]

@@ -65,8 +65,7 @@ class Executor:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        """Kill the worker processes. This loses no results that are still needed, because commits are always complete.
-        """
+        """Kill the worker processes, which is safe because their work is not needed and commits are always complete."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

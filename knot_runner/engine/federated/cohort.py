@@ -145,8 +145,7 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the request is SGD at a constant rate, on a loss of logits and features, without early
-        stopping.
+        """Return whether the request is SGD at a constant rate, without held-out rows, program or use of the head.
 
         Every engine has its own training loop for these requests. All other requests run in the plain loop.
         """

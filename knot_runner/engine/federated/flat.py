@@ -60,8 +60,7 @@ class FlatLayout:
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
-        """Return the mask [P] of the parameters of the ``head``, of the ``body`` (all except the head), or of ``all``.
-        """
+        """Return the mask [P] of the parameters ``keep``: ``head``, ``body`` (all except the head) or ``all``."""
         mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             is_head = field.name.startswith(self.head)
