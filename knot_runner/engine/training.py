@@ -80,8 +80,7 @@ def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRow
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen or unused parameters.
-    """
+    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen or unused ones."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]

@@ -102,9 +102,7 @@ class Perceptron:
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
 
     def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
-        """Return the arrays ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client for one kind of
-        phase.
-        """
+        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client for one kind of phase."""
         form = self._gram
         if form is None:
             return [None] * 4

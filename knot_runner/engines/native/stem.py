@@ -168,8 +168,7 @@ class WinogradConv2d(nn.Conv2d):
 
 
 def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
-    """Replace every suitable convolution of ``model`` by a :class:`WinogradConv2d`, with the same parameters and names.
-    """
+    """Replace every suitable convolution of ``model`` by a :class:`WinogradConv2d`. Parameter names do not change."""
     lanes = native_library(dtype).lanes()
     for module in model.modules():
         if type(module) is nn.Conv2d and _fits(module, lanes):
