@@ -1,1 +1,1 @@
-"""Tasks: labeled texts and images from files, the hub, or embedded; splits, and partitions over clients."""
+"""Tasks: labeled texts and images from files, the hub, or embedded sources, with their splits and client partitions."""

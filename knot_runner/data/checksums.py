@@ -1,6 +1,6 @@
 """The data folder ``paths.data_dir``.
 
-All its files are opened through it, compared with their checksums and recorded.
+Every file in the data folder is opened through this module, which verifies its checksum and records it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data_dir`` while one task is loaded.
 
-    ``opened``: path -> each file that was read, or looked for and absent.
+    ``opened``: path -> the record of a file that was read, or that was looked for and not found.
     """
 
     root: Path
@@ -40,18 +40,18 @@ class DataFolder:
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, which the settings give. The other methods expect such paths."""
+        """Return the path of ``entry``, an entry in the settings. The other methods expect paths from this method."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
-        """Return ``path`` relative to the folder, with forward slashes; unchanged if it lies elsewhere."""
+        """Return ``path`` relative to the folder, with forward slashes. A path outside the folder stays unchanged."""
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def check(self, path: Path) -> None:
-        """Record the file ``path``.
+        """Record the file ``path`` and verify its checksum.
 
         Raises:
-            UserError: Its checksum differs.
+            UserError: The checksum differs from the listed one.
         """
         short = self.short(path)
         if short not in self.opened:
@@ -70,9 +70,9 @@ class DataFolder:
         self.opened[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
-        """Yield path and bytes of the small files below ``folder`` that match ``pattern``, sorted.
+        """Yield the path and bytes of each small file below ``folder`` that matches ``pattern``, in sorted order.
 
-        They are recorded as one entry. ``accept`` may raise before a file is read.
+        All these files are recorded as one entry. ``accept(path)`` is called before each file is read and may raise.
         """
         parts = []
         for name in fingerprints.members(folder, pattern):
@@ -84,9 +84,9 @@ class DataFolder:
         self._note_folder(folder, pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
-        """Return the large files below ``folder`` that match ``pattern``, sorted and checked.
+        """Return the paths of the large files below ``folder`` that match ``pattern``, in sorted order.
 
-        They are recorded as one entry.
+        Their checksums are verified, and all these files are recorded as one entry.
         """
         parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
         for part in parts:
@@ -106,10 +106,10 @@ class DataFolder:
 
 
 def open_folder(root: Path | None) -> DataFolder:
-    """Return the folder of ``task.source=local``.
+    """Return the data folder for ``task.source=local``.
 
     Raises:
-        UserError: It is not set or does not exist.
+        UserError: ``paths.data_dir`` is not set or does not exist, or its checksum file has an invalid line.
     """
     if root is None:
         raise UserError(
@@ -140,19 +140,19 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def open_unpacked(path: Path) -> BinaryIO:
-    """Return the bytes of ``path``, decompressed if its first two bytes identify gzip."""
+    """Open ``path`` for reading bytes, and decompress the content if its first two bytes identify gzip."""
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Return the files and folders of ``local`` that do not exist below ``root``. An entry may point into a zip."""
+    """Return the files and folders of ``local`` that do not exist below ``root``. Entries may point into zip files."""
     entries = dict.fromkeys([*local.train, *local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
 
 
 def archives(entry: str) -> list[str]:
-    """Return the zip in an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; [] without one."""
+    """Return the zip file in an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -1,4 +1,4 @@
-"""Counts of examples by class and party, which show clients with one class, and truncated files."""
+"""Example counts by class and party, which reveal clients with a single class and truncated files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ TRAIN = "train"
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Numbers of examples of each class, per party and split.
+    """The number of examples of each class, per party and split.
 
     Attributes:
-        called: The word for parties (data sets, clients).
+        called: The word for parties in messages (data sets, clients).
         classes: Names of the classes.
-        parties: Name -> split -> int64 [C + 1], examples of each class, then unlabeled ones.
-        same_classes: Whether all parties share the classes, unlike several data sets of images.
+        parties: Name -> split -> int64 [C + 1]: the count of each class, followed by the count of unlabeled
+            examples.
+        same_classes: Whether all parties share the same classes. Several image data sets do not.
     """
 
     called: str
@@ -35,7 +36,7 @@ class Counts:
     same_classes: bool = True
 
     def record(self) -> dict[str, Any]:
-        """Return the counts for ``result.json``: examples of each class, per party and split."""
+        """Return the counts for ``result.json``: the number of examples of each class, per party and split."""
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
@@ -51,8 +52,8 @@ class Counts:
     def warnings(self, batch: int | None = None) -> list[str]:
         """Return warnings about parties with too few training examples.
 
-        One line lists parties whose examples have one class, and another those with fewer examples than classes or than
-        ``batch``.
+        One warning lists parties whose examples all have the same class. Another lists parties with fewer examples than
+        classes, or fewer than ``batch``.
         """
         trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
         one_class = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
@@ -107,7 +108,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Count the examples per data set and split. Those of a transfer set are unlabeled."""
+    """Count the examples per data set and split. Transfer-set examples count as unlabeled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}
@@ -115,7 +116,7 @@ def of_parties(task: PartyTask) -> Counts:
 
 
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
-    """Count the images per client (or data set, without ``same_classes``) and split (train, test)."""
+    """Count the images per split (train, test) and client, or per data set if ``same_classes`` is false."""
     classes, parties = len(task.classes), {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
         of_test = _count(task.test.labels[test], classes)
@@ -124,7 +125,7 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Return the counts of a run without clients."""
+    """Count the images of a run without clients."""
     return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 

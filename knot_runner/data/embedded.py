@@ -1,8 +1,8 @@
 """Generated texts, which need no files or network.
 
 The texts follow a small grammar and do not replace real data. Each party has its own domain and label shares (non-IID
-in words and in labels). Informative words belong to one domain or to all. Labels overlap with their neighbors, so no
-model reaches 1.
+in words and in labels). An informative word belongs either to one domain or to all domains. Neighboring labels overlap,
+so no model reaches a score of 1.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Return the number of rows of each label: ``size`` rows divided by ``shares`` (largest remainders)."""
+    """Return the number of rows per label when ``size`` rows are divided by ``shares`` (largest remainders)."""
     return largest_remainders(size * np.array(shares), size).tolist()
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
 def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
-    """Return texts with ``counts`` of each label, drawn with the key ``key``."""
+    """Return ``counts[label]`` texts of each label, drawn with the random key ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -106,7 +106,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
-    """Return ``labels`` in another order, in which half repeat the previous one, because emotions last."""
+    """Return ``labels`` reordered so that about half of them repeat the previous label, because emotions last."""
     left, ordered, last = list(labels), [], -1
     while left:
         if last in left and rng.random() < 0.5:
@@ -118,7 +118,10 @@ def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
 
 
 def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int) -> list[str]:
-    """Return utterances in dialogues of four to ten, each followed by up to ``context`` earlier ones, newest first."""
+    """Return utterances in dialogues of four to ten.
+
+    Each utterance is followed by up to ``context`` earlier utterances of the dialogue, newest first.
+    """
     texts: list[str] = []
     dialogue: list[str] = []
     length = 0
@@ -131,9 +134,9 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
 
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
-    """Return an object of the domain with a phrase for the label.
+    """Return an utterance about an object of the domain, with a phrase for the label.
 
-    15% have no phrase, and 10% the phrase of a random emotion.
+    15% of the utterances have no phrase, and 10% have the phrase of a random emotion.
     """
     things, phrases = words.EMOTION[domain]
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
@@ -146,7 +149,7 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
-    """Return a premise, and a hypothesis with its act; 70% contain a cue for the label.
+    """Return a premise and a hypothesis about the same person. 70% of the hypotheses contain a cue word.
 
     70% of contradictions have the opposite act.
     """

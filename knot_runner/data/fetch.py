@@ -1,6 +1,6 @@
-"""Downloads of data files, which resume after an interruption and are checked against the published size and digest.
+"""Data file downloads, which resume after an interruption and are verified against the published size and digest.
 
-A file is called ``NAME.part`` until it is complete, and the next command resumes from it.
+An incomplete file is called ``NAME.part``, and the next command resumes the download from that file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A failed download. It is not an error of the input, and the same command resumes it."""
+    """A failed download. The user's input is not at fault, and repeating the command resumes the download."""
 
     exit_code = 1
 
@@ -49,7 +49,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile) -> str:
-    """Return how ``path`` differs from the published ``file``; "" if it is equal."""
+    """Return how ``path`` differs from the published ``file``; "" if both are equal."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -72,13 +72,14 @@ def place_of(root: Path, file: DataFile) -> Path:
 
 
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
-    """Download ``file`` to its path below ``root`` unless it exists. Return whether it was downloaded.
+    """Download ``file`` to its path below ``root`` unless it exists. Return whether the file was downloaded.
 
-    A second process waits for the first and finds its file. An existing file with other content is not changed.
+    A second process waits for the first one and then finds the finished file. An existing file with other content is
+    not changed.
 
     Raises:
-        FetchError: No address serves the file.
-        UserError: The file cannot be written, or another file has its name.
+        FetchError: No address serves the file, or the existing file has other content.
+        UserError: The file cannot be written.
     """
     target = place_of(root, file)
     if file_state(target, file) in THERE:
@@ -104,9 +105,9 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
 
 
 def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) -> None:
-    """Download the published ``file`` to ``part``, from the first address that serves it.
+    """Download the published ``file`` to ``part``, from the first address that serves the file.
 
-    Raises :class:`FetchError` with the problem of each address. Wrong content is removed.
+    Raises :class:`FetchError` with the problem of each address. A download with the wrong content is deleted.
     """
     problems = []
     for address in addresses:
@@ -157,7 +158,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the response's data. Network failures raise ConnectionError, to tell them from failures of the disk."""
+    """Yield the response's data. Network failures raise ConnectionError, which callers can tell from disk failures."""
     while True:
         try:
             chunk = answer.read(CHUNK)

@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError, nearest
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
     """Return one split of a hub data set.
 
-    ``notes`` receives a line if ``source`` names a branch, because its content may change.
+    ``notes`` receives a warning if ``source`` names a branch, because a branch's content may change.
 
     Raises:
         UserError: The split cannot be loaded. The message begins with the setting ``where`` and gives the hub's
@@ -48,7 +48,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout); extend ``notes``.
+    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout). Add warnings to ``notes``.
 
     Raises:
         UserError: The hub or the data set cannot be read.
@@ -94,7 +94,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
-    """Return the ``rows`` of one split; ``numbers`` (writer -> number) receives new writers."""
+    """Return the images at ``rows`` of one split. New writers are added to ``numbers`` (name -> number)."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
 
@@ -127,7 +127,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
 
 
 def _file_bytes(where: str, image: Any) -> bytes:
-    """Return the bytes of an image in an image column, which holds them, or the path of a file."""
+    """Return the encoded bytes of ``image``, a cell of an image column that contains either bytes or a file path."""
     if isinstance(image, dict) and image.get("bytes"):
         return image["bytes"]
     if isinstance(image, dict) and image.get("path"):

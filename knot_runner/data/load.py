@@ -1,4 +1,4 @@
-"""Loading a text task: every data set is read from its source, labeled, split, and checked before training."""
+"""Load a text task: read every data set from its source, label, split and check it before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     ``data_root``: the folder of ``local`` sources. Equal settings and files give equal tasks.
 
     Raises:
-        UserError: The message names the key, or the file and line.
+        UserError: The data cannot be loaded. The message names the key, or the file and line.
     """
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
@@ -45,9 +45,9 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
-    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any.
+    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any file.
 
-    Files of ``source=local`` are below ``folder``.
+    With ``source=local``, the files are searched below ``folder``.
     """
     for name in settings.datasets:
         source = _checked_source(settings, name)
@@ -56,7 +56,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Return labeled train, valid and test of one data set, or None if it is left out; extend the notes of ``task``."""
+    """Return labeled train, valid and test of one data set, or None if it is left out. Add notes to ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
@@ -80,7 +80,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
 
 
 def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSource:
-    """Return the data set's source, after all checks that need no file."""
+    """Return the data set's source after the checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
     data = settings.datasets[name]
     source = data.local if settings.source == "local" else data.hub
@@ -104,12 +104,12 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
 def _files_there(
     settings: TaskSettings, name: str, source: LocalSource, folder: DataFolder
 ) -> tuple[dict[str, list[File]], list[str]]:
-    """Return split -> files to read of the data set ``name``; ``folder`` records the missing paths.
+    """Return split -> files to read for the data set ``name``. ``folder`` records the missing paths.
 
-    The data set is left out if there are no files.
+    The result is empty if the data set is left out because it has no files.
 
     Raises:
-        UserError: ``task.missing`` has neither the data set nor the missing file, or a split has no file.
+        UserError: A file is missing that ``task.missing`` does not allow, or a split has no file.
     """
     given = {split: files for split, files in source.files.items() if files}
     absent: dict[str, list[Path]] = {}

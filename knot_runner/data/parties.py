@@ -1,7 +1,7 @@
 """The parties of a distillation.
 
-Images are assigned to clients with local models, to the server with the global model, and to a transfer set.
-Alternatively, all examples of a task form one pool for a student and its teachers, with the labels that each may see.
+Images are divided among clients with local models, the server with the global model, and a transfer set. Alternatively,
+all examples of a task form one pool for a student and its teachers. Each party may then see only certain labels.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 
 
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
-    """Return the train part of ``images``, and a valid part of ``share`` of them unless it is None.
+    """Return the train part of ``images`` and, unless ``share`` is None, a valid part with that share of the images.
 
-    Arguments and errors are those of :func:`_cut`.
+    Arguments and errors are the same as in :func:`_cut`.
     """
     if share is None:
         return {"train": images}
@@ -108,9 +108,10 @@ STUDENT = "student"
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
     """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
 
-    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (others
-    are -1). All select epochs on the same valid part: of images a stratified share ``config.valid`` of the training
-    images, or none if that is None. Only the student is tested.
+    Teachers see all labels of the training examples. The student sees the labels of a stratified share
+    ``config.labeled``; its other labels are -1. All parties select epochs on the same valid part. For images, this is a
+    stratified share ``config.valid`` of the training images; if ``config.valid`` is None, there is no valid part. Only
+    the student has a test part.
 
     Raises:
         UserError: A share leaves too few examples.
@@ -132,7 +133,7 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
 
 
 def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
-    """Return ``examples`` in which only a stratified ``share`` has labels."""
+    """Return ``examples`` with the labels of a stratified ``share`` kept and all other labels hidden."""
     if share == 1:
         return examples
     hidden, _ = _cut("method.labeled", examples.labels, share, seed, "teaching", "labeled")

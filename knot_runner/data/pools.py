@@ -18,9 +18,9 @@ CALLED = {"user": ("data set", "data sets")}
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labeled texts of a task, for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
+    """All labeled texts of a task. Partitions use this class like :class:`~knot_runner.data.tasks.ImageTask`.
 
-    It excludes the transfer set, which has no labels, and the validation parts.
+    The pool excludes the transfer set, which has no labels, and the validation parts.
     """
 
     name: str
@@ -41,12 +41,12 @@ class TextPool:
 
 
 def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
-    """Return the labeled data sets of ``task`` with a test part: local ones and the global one, in its order.
+    """Return the pool of all local and global data sets of ``task`` that have a test part, in the task's order.
 
     Args:
         task: The loaded text task.
-        by: The kind of client (``partition.by``): user (a data set), or one of ``Examples.clients``. A speaker is
-            the same in all splits of a data set. A dialogue belongs to one file, so test texts have no owner.
+        by: The kind of client (``partition.by``): user (a data set), or a kind in ``Examples.clients``. A speaker
+            is the same in all splits of a data set. A dialogue belongs to one file, so test texts have no owner.
     """
     train, test = pooled_split(task, "train"), pooled_split(task, "test")
     kinds = {*train.clients, *test.clients}
@@ -68,7 +68,7 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
 
 
 def labeled_sets(task: PartyTask) -> list[str]:
-    """Return the data sets of ``task`` that have a test part: local ones and the global one, in its order."""
+    """Return the names of the local and global data sets of ``task`` that have a test part, in the task's order."""
     return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
 
 
@@ -86,7 +86,7 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """Return ``pool`` with clients of the kind ``by``, which becomes part of its digest."""
+    """Return ``pool`` partitioned by clients of the kind ``by``. The kind becomes part of the pool's digest."""
     of_train, of_test = pool.train.clients[by], pool.test.clients[by]
     if by == "dialogue":
         of_test = [None] * len(pool.test)
@@ -98,7 +98,7 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
 
 
 def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examples:
-    """Return ``part`` with users: the index in ``names`` of each text's client."""
+    """Return ``part`` with ``users`` set: for each text, the index of its client in ``names``."""
     numbers = {name: number for number, name in enumerate(names)}
     users = np.array([numbers.get(name, NOBODY) for name in clients], dtype=np.int64)
     return dataclasses.replace(part, users=users if (users != NOBODY).any() else None)
@@ -107,7 +107,7 @@ def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examp
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
     """Return kind of client -> the client of each text of all ``sets``.
 
-    Equal ids in two data sets are different clients.
+    Clients with the same id in two data sets are different clients.
     """
     joined: dict[str, list[str | None]] = {}
     for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):

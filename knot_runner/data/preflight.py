@@ -18,9 +18,9 @@ from knot_runner.util.errors import UserError
 
 
 def missing_data(settings: Settings) -> str | None:
-    """Return why the data of a run cannot be read, in one line with the key or the file; None if they can.
+    """Return one line on why a run's data cannot be read, with the key or the file; None if nothing is missing.
 
-    Contents of files, the hub, and entries for a plug-in's reader are not checked.
+    The contents of files, the hub, and entries for a plug-in's reader are not checked.
     """
     try:
         root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
@@ -61,9 +61,9 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """Return one line on the missing data of jobs with these settings, or None if no file is missing.
+    """Return one line on the missing data of jobs with the settings ``jobs``, or None if no file is missing.
 
-    The line has the number of jobs without data, and the command that lists the data. Jobs with the same task and
+    The line states the number of jobs without data and the command that lists the data. Jobs with the same task and
     folder are checked once.
     """
     seen: dict[str, str | None] = {}

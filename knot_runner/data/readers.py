@@ -1,4 +1,4 @@
-"""Readers of text files: csv, JSON lines and DailyDialog, plain or compressed by gzip, row by row.
+"""Readers for text files: CSV, JSON lines and DailyDialog, plain or compressed by gzip, row by row.
 
 A file that is truncated, damaged or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
 """
@@ -30,7 +30,10 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line, with its line end, without a byte order mark. Raises for an empty file."""
+    """Yield the number and text of each line. The text keeps its line end, and a byte order mark is removed.
+
+    Raises :class:`UserError` for an empty file.
+    """
     number = 0
     try:
         with open_unpacked(path) as file:
@@ -79,7 +82,7 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
-    """Refuse a header with one field that contains another delimiter."""
+    """Raise an error if the header consists of one field that contains another delimiter."""
     for mark in DELIMITERS:
         if len(header) == 1 and mark in header[0]:
             hint = f"To read {header[0].count(mark) + 1} columns, add delimiter: {json.dumps(mark)} next to format: csv"
@@ -95,10 +98,10 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
 
 
 def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """Return the JSON object in ``text``; ``options``: of ``json.loads``.
+    """Return the JSON object in ``text``; ``options``: keyword arguments for ``json.loads``.
 
     Raises:
-        UserError: It is not a JSON object. The message names ``where``.
+        UserError: The text is not a JSON object. The message names ``where``.
     """
     try:
         content = json.loads(text, **options)
@@ -111,14 +114,15 @@ def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any
 
 
 def emotion_file(path: Path) -> Path:
-    """Return the file of emotion labels of a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the emotion label file for a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
-    """Yield utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
+    """Yield the utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion label file.
 
-    A line is a dialogue, and ``__eou__`` ends each utterance. Raises if the two files do not match.
+    Each line is a dialogue, and ``__eou__`` ends each utterance. Raises :class:`UserError` if the two files do not
+    match.
     """
     other = emotion_file(path)
     texts, emotions = read_lines(path), read_lines(other)

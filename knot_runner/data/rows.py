@@ -1,4 +1,4 @@
-"""Conversion of file records to examples: selection of columns, contexts, and mapping of labels."""
+"""Convert file records to examples: select columns, add dialogue contexts, and map labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ColumnValues = dict[str, set[str | None]]
 
 @dataclass(slots=True)
 class TextRow:
-    """A row with its texts; ``label``: the raw label as text, None if the data set has no label column."""
+    """A row with its texts. ``label``: the raw label as text, or None if the data set has no label column."""
 
     line: int
     text: str
@@ -44,12 +44,12 @@ class TextRow:
 
 @dataclass
 class TextTable:
-    """Rows of one file (or hub split), in order.
+    """The rows of one file (or hub split), in order.
 
     Attributes:
-        dropped: The number of rows without text, which are left out.
-        read: The number of all rows in the file, also of those that ``where`` filters out.
-        restarts: The number of dialogues with the id of an earlier one.
+        dropped: The number of rows without text, which are excluded.
+        read: The number of all rows in the file, including rows that ``where`` filters out.
+        restarts: The number of dialogues that reuse the id of an earlier dialogue.
     """
 
     source: str
@@ -65,7 +65,7 @@ def read_table(
     """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
 
     Raises:
-        UserError: No record has a column, no row is left, or the number of rows is not ``expected``.
+        UserError: A column exists in no record, no row is left, or the number of rows is not ``expected``.
     """
     needed = (columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue))
     unseen = {name for name in needed if name}
@@ -106,7 +106,7 @@ def read_table(
 
 
 def listed(column: str | list[str] | None) -> list[str]:
-    """Return the columns in a setting that names one column, several or none."""
+    """Return the columns that a setting names: one column, several, or none."""
     if column is None:
         return []
     return column if isinstance(column, list) else [column]
@@ -115,7 +115,8 @@ def listed(column: str | list[str] | None) -> list[str]:
 def _name_dialogues(rows: list[TextRow]) -> int:
     """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
 
-    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2``, ... if it is repeated.
+    A dialogue consists of consecutive rows with the same id. Its name is the id, or ``id #2``, ... if the id is
+    repeated.
     """
     names: set[str] = set()
     times: Counter[str] = Counter()
@@ -158,9 +159,9 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
 
 
 def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
-    """Return the identity in one column or several; None if the record lacks one of them.
+    """Return the identity that one or several columns give; None if the record lacks one of them.
 
-    Slashes within the values of several columns are doubled, so that different identities have different texts.
+    With several columns, slashes within the values are doubled, so that different identities have different texts.
     """
     values = [identity(record.get(name)) for name in listed(column)]
     if None in values:
@@ -169,9 +170,9 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 
 
 def identity(value: Any) -> str | None:
-    """Return the value by which dialogues, speakers and filters are compared, written as :func:`raw_label` does.
+    """Return the text by which dialogues, speakers and filter values are compared, in the form of :func:`raw_label`.
 
-    None for a missing one: null, NaN or a blank.
+    Return None for a missing value: null, NaN or a blank.
     """
     return None if _is_missing(value) else raw_label(value) or None
 
@@ -193,8 +194,8 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
 def raw_label(value: Any) -> str:
     """Return a raw label in the form used by settings: without surrounding blanks, null -> "None".
 
-    An integer has one form however it is written, because pandas writes 5 as 5.0 in a column with missing values: 5.0
-    and "5.0" -> "5". Other texts are unchanged: "v5.0", "gpt-4.0".
+    An integer label has one form, because pandas writes 5 as 5.0 in a column with missing values: 5.0 and "5.0" -> "5".
+    Other texts are unchanged: "v5.0", "gpt-4.0".
     """
     if isinstance(value, float) and value.is_integer():  # also 1e16, which str would not write in digits
         value = int(value)
@@ -219,12 +220,12 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """Return the concatenated rows of the tables, labeled by ``task.datasets.<name>``.
+    """Return the rows of all tables, concatenated and labeled according to ``task.datasets.<name>``.
 
     Contexts are built before rows are dropped.
 
     Raises:
-        UserError: A raw label is in neither ``labels`` nor ``drop``. The message names file, line and label.
+        UserError: A raw label is in neither ``labels`` nor ``drop``. The message names the file, line and label.
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
@@ -258,7 +259,7 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
 
 
 def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
-    """Check that raw labels map to labels of the task, and that none of them is also dropped."""
+    """Check that all raw labels map to labels of the task, and that no mapped raw label is also in ``drop``."""
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
@@ -268,7 +269,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids, or repeats them.
+    """Yield a note each on rows without text, missing dialogue ids and repeated dialogue ids of data set ``name``.
 
     A file that is read twice counts once.
     """

@@ -1,4 +1,4 @@
-"""A cache of tasks for the jobs of one process, which then read and hold data once."""
+"""A task cache for the jobs of one process, so that they read and store each task only once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Task = TypeVar("Task", ImageTask, UnlabeledImages, PartyTask)
 
 
 class SharedTasks:
-    """Cache of :func:`load_images`, :func:`load_unlabeled` and :func:`load_task` for jobs that are threads.
+    """A thread-safe cache for :func:`load_images`, :func:`load_unlabeled` and :func:`load_task`.
 
-    Jobs must not change the tasks. The last ``KEPT_TASKS`` tasks are cached. A changed file is read again only after
-    its task was dropped from the cache.
+    Jobs must not change the tasks. The ``KEPT_TASKS`` most recently used tasks are cached. A changed file is read again
+    only after its task was dropped from the cache.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class SharedTasks:
         self._tasks: OrderedDict[str, Any] = OrderedDict()
 
     def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-        """Return :func:`load_images`, from the cache if possible."""
+        """Return the result of :func:`load_images`, from the cache if possible."""
         return self._get(load_images, settings, data_root)
 
     def unlabeled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-        """Return :func:`load_unlabeled`, from the cache if possible."""
+        """Return the result of :func:`load_unlabeled`, from the cache if possible."""
         return self._get(load_unlabeled, settings, data_root)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
-        """Return :func:`load_task`, from the cache if possible."""
+        """Return the result of :func:`load_task`, from the cache if possible."""
         return self._get(load_task, settings, data_root)
 
     def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:

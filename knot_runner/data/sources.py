@@ -1,4 +1,4 @@
-"""The sources of data sets: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
+"""The data set descriptions: one file ``conf/data/NAME.yaml`` each, including those in a user's ``--config-dir``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, or a folder created from others; ``path``: below ``paths.data_dir``.
+    """A file of a data set, or a folder that is created from other files. ``path`` is relative to ``paths.data_dir``.
 
-    ``size`` (bytes) and ``sha256`` (hex) as published; None if unknown.
+    ``size`` (bytes) and ``sha256`` (hex) are the published values; None if unknown.
     """
 
     path: str
@@ -35,7 +35,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: its owner, license and files, and how to get them."""
+    """A data set: its owner, license and files, and how to obtain the files."""
 
     name: str
     #: a line for a person
@@ -64,7 +64,7 @@ class DataSet:
 
     @property
     def size(self) -> int | None:
-        """Return the bytes of all files; None if the size of one is unknown."""
+        """Return the total size of all files in bytes, or None if any size is unknown."""
         total = 0
         for file in self.files:
             if file.size is None:
@@ -77,7 +77,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Return whether all of its files (or their substitutes) exist below ``root``, some of them, or none."""
+        """Return whether all, some or none of the data set's files (or their substitutes) exist below ``root``."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
@@ -88,10 +88,10 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """Return all data sets by their names, sorted.
+    """Return all data sets by name, sorted.
 
     Raises:
-        UserError: A file is wrong. The message names it and the key.
+        UserError: A description file is invalid. The message names the file and the key.
     """
     return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
@@ -112,7 +112,7 @@ def _read(path: Path) -> DataSet:
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Return the data sets of ``names`` (data sets or tasks), or all if there are no names.
+    """Return the data sets that ``names`` (data sets or tasks) select, or all data sets if ``names`` is empty.
 
     Raises:
         UserError: A name is unknown.

@@ -1,4 +1,4 @@
-"""Random splits: stratified, seeded and the same on every machine. Rows within a split stay in file order."""
+"""Stratified random splits, seeded and the same on every machine. Rows within a split stay in file order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Return the random generator of the draw ``name``, seeded by the first 64 bits of its sha256."""
+    """Return a random generator for the draw ``name``, seeded by the first 64 bits of the name's sha256."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) of ``labels`` (int [N]), with the ``share`` of them taken; both sorted.
+    """Return the rows (kept, taken) of ``labels`` (int [N]), both sorted, with a ``share`` of the rows in ``taken``.
 
-    Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Without stratification if :func:`can_stratify` is false.
+    Rows are stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code. A label with a single row
+    stays in the kept part. If :func:`can_stratify` is false, the split is not stratified.
 
     Raises:
         UserError: There are too few rows. The message names ``key``.
@@ -43,7 +43,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Return whether both parts can hold every label that has at least two rows."""
+    """Return whether both parts have room for every label that has at least two rows."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -55,7 +55,7 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 
 
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
-    """Return ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
+    """Return a random ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
     This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
     scikit-learn would take longer than a short run, and another version may sample other rows.
@@ -65,9 +65,9 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return :func:`random_rows` of the rows of ``labels`` [N], stratified by label.
+    """Return a random ``share`` of the rows of ``labels`` [N], as :func:`random_rows` does, but stratified by label.
 
-    Both parts must be able to hold every label, and every label must have at least two rows.
+    Both parts must have room for every label, and every label must have at least two rows.
     """
     rng = np.random.RandomState(seed)
     known, counts = np.unique(labels, return_counts=True)
@@ -82,7 +82,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """Return ``counts`` [C] scaled and rounded to integers with sum ``total``: largest remainders, ties at random."""
+    """Return ``counts`` [C] scaled and rounded to sum to ``total`` (largest remainders, ties broken at random)."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -99,7 +99,7 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
     """Return ``exact`` [C] >= 0 rounded to integers with sum ``total``.
 
-    Of equal remainders, the first is rounded up.
+    If remainders are equal, the first entry is rounded up.
     """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
@@ -118,10 +118,10 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """Check that ``names``, the given splits, are one of :data:`LAYOUTS`.
+    """Check that ``names``, the splits that a data set provides, are a layout in :data:`LAYOUTS`.
 
     Raises:
-        UserError: They are not.
+        UserError: The splits match no layout.
     """
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
@@ -137,8 +137,8 @@ def complete_splits(
     """Return train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` in its files.
 
     Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
-    from train. A transfer set given as a pool is divided like the others, so that its texts are the paper's 70% train
-    part (KNOT Table 1); its test part is unused. ``notes`` receives a line if labels are too rare to stratify by.
+    from train. A transfer set given as a pool is divided in the same way, so its texts are the paper's 70% train part
+    (KNOT Table 1). Its test part is unused. ``notes`` receives a line if some labels are too rare for stratification.
 
     Raises:
         UserError: A split would be empty.
@@ -174,9 +174,9 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """Return the ``i``-th of ``n`` consecutive parts (``part`` = [i, n]) of nearly equal size, as in KNOT's ERC code.
+    """Return consecutive part i of n (``part`` = [i, n]) of the examples, as in KNOT's ERC code.
 
-    Sizes differ by at most one.
+    The sizes of the n parts differ by at most one.
     """
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
@@ -205,7 +205,10 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return bool [N]: a random ``share`` of each user's rows, at least one and never all; none of a single row."""
+    """Return a mask [N] with a random ``share`` of each user's rows: at least one row, never all rows.
+
+    A user with a single row gets none.
+    """
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)
@@ -217,7 +220,7 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:
-    """Return at most ``most`` train images (:func:`limit`), and test images reduced by the same factor."""
+    """Return at most ``most`` train images (by :func:`limit`), and test images reduced by the same factor."""
     if len(train) <= most:
         return train, test
     return limit(train, most, seed), limit(test, max(1, round(len(test) * most / len(train))), seed)

@@ -1,4 +1,4 @@
-"""Texts and images with labels, tasks of them, and partitions over clients: plain arrays, without torch."""
+"""Tasks of labeled texts or images, and their partitions over clients, as plain arrays without torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TEXT_SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, their second sentences for tasks on pairs, and N labels (int64; -1: unlabeled).
+    """N texts, their second sentences for sentence-pair tasks, and N labels (int64; -1: unlabeled).
 
     ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, or None. It is not part of the
-    digest, because it determines who has a text, not what is learned from it. ``users`` int64 [N]: the numbers of the
-    clients of one kind (-1: nobody), as in :class:`Images`, or None if no text has one.
+    digest, because it determines who has a text, not what is learned from the text. ``users`` int64 [N]: each text's
+    client number for one kind of client (-1: no client), as in :class:`Images`; None if no text has a client.
     """
 
     texts: list[str]
@@ -65,7 +65,7 @@ def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 class Dataset:
     """One party's texts or images.
 
-    ``splits`` has train, valid and test. A transfer set has no test part and no labels.
+    ``splits`` contains train, valid and test. A transfer set has no test part and no labels.
     """
 
     name: str
@@ -75,9 +75,9 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class PartyTask:
-    """A label space, and the data set of each party, texts or images.
+    """A label space and the data set (texts or images) of each party.
 
-    ``notes``: lines for the user, such as on missing or generated data.
+    ``notes``: messages for the user, for example about missing or generated data.
     """
 
     name: str
@@ -99,12 +99,12 @@ class PartyTask:
 
     @property
     def coordinates(self) -> list[list[float]]:
-        """Return a point for each label."""
+        """Return the coordinates of each label."""
         return self.labels.coordinates
 
     @property
     def source_digest(self) -> str:
-        """Return the sha256 (hex) of the data that was read, which is the same for all seeds."""
+        """Return the sha256 (hex) of the source data, which is the same for all seeds."""
         return self.read or self.digest
 
     @cached_property
@@ -120,8 +120,9 @@ class PartyTask:
 class Images:
     """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
 
-    ``users`` and ``files``: for each image the number of its writer (-1: nobody) and of its file, or None if the source
-    has none. The task's ``user_names`` and ``file_names`` name these numbers (for train and test).
+    ``users``: the number of each image's writer (-1: unknown). ``files``: the number of each image's file. Either is
+    None if the source does not provide it. The task's ``user_names`` and ``file_names`` name these numbers for train
+    and test.
     """
 
     pixels: np.ndarray
@@ -151,7 +152,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """The images from a reader, before any are held out; ``test``: None if the source has no test set."""
+    """The images from a reader, before test images are held out. ``test``: None if the source has no test set."""
 
     train: Images
     test: Images | None
@@ -162,7 +163,7 @@ class ImageParts:
 
 @dataclass(frozen=True, eq=False)
 class ImageTask:
-    """Classes, and their train and test images; ``notes``: lines for the user."""
+    """Classes with their train and test images. ``notes``: messages for the user."""
 
     name: str
     classes: list[str]
@@ -193,14 +194,14 @@ class ImageTask:
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 (hex) of train, test, and the other data set, if any."""
+        """Return the sha256 (hex) of the train images, the test images and the transfer images, if any."""
         parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Each client's rows of train and test (ascending, int64). Several clients may have the same row."""
+    """Each client's rows of train and test (ascending, int64). Several clients may share a row."""
 
     names: list[str]
     train: list[np.ndarray]
@@ -215,7 +216,7 @@ class Partition:
 def repeated_note(name: str, train: Examples | Images, test: Examples | Images) -> list[str]:
     """Return a note if most examples of ``test`` are also in ``train``, which rewards memorizing.
 
-    Some short utterances always repeat.
+    Lower shares are not reported, because some short utterances repeat in any text data.
     """
     known = set(_content_hashes(train))
     share = sum(content in known for content in _content_hashes(test)) / max(len(test), 1)
@@ -226,7 +227,7 @@ def repeated_note(name: str, train: Examples | Images, test: Examples | Images) 
 
 
 def _content_hashes(part: Examples | Images) -> Iterator[int]:
-    """Yield a hash of each example without its label. Hashes are comparable within this process only."""
+    """Yield a hash of each example without its label. Hashes are comparable only within this process."""
     if isinstance(part, Images):
         return (hash(image.tobytes()) for image in part.pixels)
     return map(hash, zip(part.texts, part.pairs or [""] * len(part), strict=True))

@@ -1,7 +1,7 @@
 """Vocabulary of the generated texts.
 
-Each domain has its own words, which a model of another domain does not know. The words in ``COMMON_`` have the same
-meaning in every domain.
+Each domain has its own words, which a model trained on another domain does not know. The words in ``COMMON_...`` have
+the same meaning in every domain.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ def _words(text: str) -> Words:
 
 
 def _field(text: str) -> Any:
-    """Return words separated by commas. With bars, return one tuple of words for each label (or pair of acts)."""
+    """Return the comma-separated words. If ``text`` has bars, return one tuple of words per label (or pair of acts)."""
     parts = [_words(part) for part in text.split("|")]
     return tuple(parts) if "|" in text else parts[0]
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Return domain -> its fields, which slashes separate; an indented line continues the previous one.
+    """Return domain -> its fields, which are separated by slashes. An indented line continues the previous line.
 
-    The last field has words for each label. A domain without them gets the words of all other domains, label by label.
+    The last field has words for each label. A domain without label words gets the words of all other domains, label by
+    label.
     """
     domains = {}
     for line in text.replace("\n    ", " ").strip().splitlines():

@@ -1,11 +1,12 @@
-"""The commit protocol: a process may die at any time, and the same command resumes from the last commit.
+"""The commit protocol: a process may be killed at any time, and the same command resumes from the last commit.
 
-Two state files are written alternately, so the one that the commit record names is never being written. The record
-(``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names
-the work it belongs to. On resume, all of them are checked, and the log is truncated: a step that was logged but not
-committed leaves no trace. If anything does not match, all files are moved away and the work starts again.
+Two state files are written alternately, so the state file named in the commit record is never being overwritten. The
+record (``commit.json``) is replaced last. It contains digests of itself, the state, and the log up to the committed
+length, and it names the work that it belongs to. On resume, all digests are checked and the log is truncated, so a step
+that was logged but not committed leaves no trace. If anything does not match, all files are moved away and the work
+starts again.
 
-A run commits (:class:`Commits`) so often that a kill costs little, and resumes only with the same data.
+A run commits (:class:`Commits`) often enough that a kill loses little work. It resumes only with the same data.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ OTHER_DATA = "the data changed since this run was interrupted. It starts from th
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: its step (-1: there is none), tensors, and plain values.
+    """A commit: its step (-1 if nothing has been committed), tensors and plain values.
 
-    ``problem``: one line if the last commit was damaged and moved away; otherwise "".
+    ``problem`` describes, in one line, a damaged commit that was moved away; otherwise "".
     """
 
     step: int
@@ -65,7 +66,7 @@ class Commit:
 class Checkpoint:
     """The committed state of one run or stage in ``folder``. Use it only while holding that folder's lock.
 
-    ``share``: commits store unchanged tensors once, in parts (:class:`StateParts`).
+    ``share``: whether commits store unchanged tensors only once, in shared parts (:class:`StateParts`).
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
@@ -77,9 +78,9 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """Return the last commit after verifying it; ``step=-1`` if there is none, or if it is damaged.
+        """Return the last commit after verifying it. ``step`` is -1 if there is no commit or the last one is damaged.
 
-        The log is truncated to it.
+        The log is truncated to the committed length.
 
         Raises:
             OSError: A file cannot be read.
@@ -106,8 +107,8 @@ class Checkpoint:
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
         """Commit the state after ``step``, and the ``rows`` logged since the last commit.
 
-        ``values`` and ``rows`` are plain JSON. Returns the entries of ``tensors`` that were moved to a file shared
-        between commits, as memory-mapped tensors with the same values. The caller should use these instead.
+        ``values`` and ``rows`` are plain JSON. Tensors that moved to a file shared between commits are returned by
+        name, memory-mapped and with the same values. The caller should use the returned tensors instead of its own.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -139,17 +140,17 @@ class Checkpoint:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def clear(self) -> None:
-        """Delete the states. The work is finished, and its result is stored elsewhere; the log stays."""
+        """Delete the states of finished work, whose result is stored elsewhere. The log stays."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
     @property
     def _work(self) -> str:
-        """Return the identity of the work: the names of the folder (run id, or key of a stage) and of its parent."""
+        """Return the identity of the work: the folder's name (run id, or key of a stage) and its parent's name."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """Return the record, and the bytes of its state and of its log.
+        """Return the commit record, and the bytes of its state and its log.
 
         Raises:
             DoesNotMatch: A file differs from its digest.
@@ -175,7 +176,7 @@ class Checkpoint:
             raise DoesNotMatch(f"{self.folder / name}: no longer exists") from None
 
     def _cut_log(self, committed: bytes) -> None:
-        """Truncate the log to its beginning ``committed``; it never becomes longer."""
+        """Truncate the log to ``committed``, its committed beginning. The log is never extended."""
         path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):
@@ -185,7 +186,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    Warn through ``note`` if other code wrote it. With ``code`` (``--stale=rerun``) such a commit is not used.
+    Warn through ``note`` if another code version wrote the commit. With ``code`` (``--stale=rerun``), do not resume
+    from a commit of another version.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -194,7 +196,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
-    """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several."""
+    """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several machines."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -203,14 +205,14 @@ def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list
 
 
 class Commits:
-    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps).
+    """The commits in ``folder`` for work on ``data`` (a digest of all inputs of the steps).
 
-    Use them only while holding the lock.
+    Use this class only while holding the folder's lock.
 
     Attributes:
         code: If set, commits of other code versions are not used.
-        plugins: Plug-ins that count as part of that code.
-        step: The last committed step, -1 before any.
+        plugins: Plug-ins that count as part of the code version.
+        step: The last committed step; -1 before the first commit.
     """
 
     def __init__(
@@ -223,9 +225,9 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Return the last commit (step -1: none) and the log up to it.
+        """Return the last commit (step -1 if there is no commit) and the log up to that commit.
 
-        Commits on other data, and those that are not ``usable``, are dropped with a warning.
+        A commit on other data, or for which ``usable`` returns false, is discarded.
         """
         commit = self._checkpoint.load()
         if commit.problem:
@@ -242,13 +244,13 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Return whether a commit is due. Commits take a bounded share of the time."""
+        """Return whether it is time to commit. Commits take a bounded share of the total time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
-        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step.
+        """Commit ``state`` and plain ``values`` after ``step``. ``rows`` is the whole log, one row per step.
 
-        Returns the result of :meth:`Checkpoint.save`.
+        Return the result of :meth:`Checkpoint.save`.
         """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}

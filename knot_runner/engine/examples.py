@@ -1,4 +1,4 @@
-"""Labeled examples in an engine's memory, images or texts, and batches of network inputs."""
+"""Labeled examples (images or texts) in an engine's memory, and batches of network inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BORDER = 4
 
 
 class ClientExamples(Protocol):
-    """Examples of one client, or of one part of a data set, in a fixed order; ``labels`` [n], on the device."""
+    """The examples of one client, or of one part of a data set, in a fixed order. ``labels`` [n] are on the device."""
 
     labels: Tensor
 
@@ -37,11 +37,11 @@ class ClientExamples(Protocol):
         """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of at most ``size``, in an order that depends on the examples only."""
+        """Yield every example once, in batches of at most ``size``. The order depends on the examples only."""
 
 
 class ClientData(Protocol):
-    """All clients' examples, in memory or on a device; ``labels`` [N]."""
+    """All clients' examples, in memory or on a device, with ``labels`` [N]."""
 
     @property
     def labels(self) -> Tensor:
@@ -54,19 +54,19 @@ class ClientData(Protocol):
         """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors of the data."""
+        """Return all tensors that make up the data."""
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> ClientData:
-        """Return the data with ``tensors``, the result of :meth:`tensors`."""
+        """Build the data from ``tensors``, the result of :meth:`tensors`."""
 
 
 @dataclass(frozen=True)
 class ImageData:
     """The images of all clients.
 
-    ``pixels`` [N, C, H, W]: uint8 (units of 1/255) or floating point. They are normalized by (value - mean) / std, with
-    ``mean`` and ``std`` [C]. ``labels`` [N] int64.
+    ``pixels`` [N, C, H, W]: uint8 (units of 1/255) or floating point. Images are normalized by (value - mean) / std,
+    with ``mean`` and ``std`` [C]. ``labels`` [N] int64.
     """
 
     pixels: Tensor
@@ -94,9 +94,9 @@ class ImageData:
 
 @dataclass(frozen=True)
 class TextData:
-    """The texts of all clients as token ids; ``labels`` [N] int64, on the training device.
+    """The texts of all clients as token ids. ``labels`` [N] int64 are on the training device.
 
-    The ids stay on the CPU. Batches are padded there, and then moved to the device.
+    Token ids stay on the CPU. Batches are padded on the CPU and then moved to the device.
     """
 
     texts: Encoded
@@ -121,7 +121,7 @@ class TextData:
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return stored texts or images. The names of the tensors determine which."""
+    """Return the texts or images that ``tensors`` stores. The tensor names determine the kind of data."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
@@ -140,7 +140,7 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts``, which have the same kind, concatenated. Labels are copied."""
+    """Return the examples of all ``parts`` concatenated. All parts must be of the same kind. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
         pixels = (
@@ -161,7 +161,7 @@ def joined_data(parts: Sequence[ClientData]) -> ClientData:
 
 
 class ImageExamples:
-    """Images of a client, normalized once for all epochs; see :class:`ClientExamples`."""
+    """The images of a client, normalized once for all epochs; see :class:`ClientExamples`."""
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
         self.data, self.rows, self.dtype, self.labels = data, rows, dtype, data.labels[rows]
@@ -191,7 +191,7 @@ class ImageExamples:
 
 
 class TextExamples:
-    """Texts of a client; see :class:`ClientExamples`. Each batch holds texts of similar length."""
+    """The texts of a client; see :class:`ClientExamples`. Each batch contains texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
@@ -201,7 +201,7 @@ class TextExamples:
         return len(self.rows)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Implement :meth:`ClientExamples.epoch`. ``drop_last`` leaves out batches smaller than ``size``."""
+        """Implement :meth:`ClientExamples.epoch`. ``drop_last`` excludes batches smaller than ``size``."""
         if augment != "none":
             raise ValueError(f"augment={augment} requires images")
         for positions in batches(self.lengths, size, draws):
@@ -223,8 +223,8 @@ def sample_epoch(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the order and the augmentation of an epoch over ``count`` images.
 
-    The order [n'] has n' < n entries with ``drop_last``. The shifts [n', 2] and flips [n'] of the images are None
-    without augmentation.
+    The order has ``count`` entries, or fewer with ``drop_last``: a smaller last batch is excluded. The augmentation is
+    the shifts [n, 2] and flips [n] of the n images in that order; both are None without augmentation.
     """
     kept = count // size * size if drop_last else count
     order = torch.randperm(count, generator=draws)[:kept]
@@ -235,7 +235,7 @@ def sample_epoch(
 
 
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return images ``rows`` [n, C, H, W], normalized as model inputs, in ``dtype``."""
+    """Return the images at ``rows`` as [n, C, H, W] in ``dtype``, normalized as model inputs."""
     pixels = data.pixels[rows]
     unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
     mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))
@@ -243,7 +243,7 @@ def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """Return ``images`` [n, C, H, W], padded by reflection, cropped at ``shifts`` and flipped as ``flips`` says."""
+    """Return ``images`` [n, C, H, W] padded by reflection, cropped at ``shifts`` and flipped according to ``flips``."""
     if shifts is None or flips is None:
         return images
     height, width = images.shape[2:]

@@ -1,4 +1,4 @@
-"""Execution of requests: finished artifacts are loaded, and missing ones computed, on a CPU in parallel."""
+"""Execute requests: load finished artifacts and compute missing ones, in parallel on a CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Executor:
 
     Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
     not depend on the number of workers, because every request has its own random generators. Requests that another
-    process is computing (another sweep, or another job of this one) come last, and the executor waits for them.
+    process is already computing (for another sweep, or another job of this one) come last, and the executor waits for
+    their results.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Executor:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        """Kill the worker processes. Their work is not needed, and commits are complete at any time."""
+        """Kill the worker processes, which is safe because their work is not needed and commits are always complete."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -95,7 +96,7 @@ class Executor:
             raise
 
     def _run(self, pool: TaskPool, requests: list[StageRequest]) -> list[StageRequest]:
-        """Run ``requests`` in worker processes; return the requests that another process is computing, after a pause.
+        """Run ``requests`` in worker processes. Pause, then return the requests that another process is computing.
 
         Raises the error of the first request that fails, :class:`WorkerDied`, or OSError if the system cannot start a
         process.
@@ -120,7 +121,7 @@ class Executor:
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """Prepare a worker process; return the function that executes a request and sends its progress."""
+    """Prepare a worker process. Return the function that executes a request and sends its progress."""
     prepare_device(hardware)
     load_plugins(plugins)
     last = 0.0

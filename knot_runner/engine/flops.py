@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted in a forward pass of two examples on the CPU."""
+"""Floating-point operations of one forward pass, counted by running two examples on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.defau
 
 @dataclass(frozen=True)
 class ExampleFlops:
-    """FLOPs of one example: of its ``forward`` pass, and of the ``head`` as a part of it."""
+    """FLOPs of one example: the whole ``forward`` pass, and the ``head`` as a part of it."""
 
     forward: int
     head: int
@@ -34,10 +34,10 @@ class ExampleFlops:
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """Return the FLOPs of one example (a text of ``length`` tokens).
 
-    They cover matrix products, convolutions and attention, with two operations for each multiply-add, by the formulas
-    of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
+    The count covers matrix products, convolutions and attention, with two operations for each multiply-add, by the
+    formulas of ``torch.utils.flop_counter``. Other operations (normalization, activations) are not counted.
 
-    None for a custom model without such operations, or with operations that cannot be counted.
+    Return None for a custom model that has none of these operations, or whose operations cannot be counted.
     """
     counted = _Counted()
     try:
@@ -75,10 +75,10 @@ def _examples(network: Network, length: int) -> Tensors:
 
 
 class _Counted(TorchDispatchMode):
-    """Sums the FLOPs of operations inside the block.
+    """Sums the FLOPs of all operations inside the ``with`` block.
 
-    Torch's ``FlopCounterMode`` counts per module. For that it imports torch's compiler, which takes longer than a short
-    run.
+    Torch's ``FlopCounterMode`` counts per module. To do so, it imports torch's compiler, which takes longer than a
+    short run.
     """
 
     def __init__(self) -> None:

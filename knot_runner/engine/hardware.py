@@ -1,4 +1,4 @@
-"""The configured device, and the switches that make results reproducible."""
+"""Select the configured device and set the switches that make results reproducible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def choose_device(name: str) -> torch.device:
     """Return the device that ``hardware.device=name`` selects.
 
     Raises:
-        UserError: There is no such device.
+        UserError: The device is not available.
     """
     device = torch.device(first_device() if name == "auto" else name)
     entry = DEVICES[device.type]
@@ -32,12 +32,12 @@ def choose_device(name: str) -> torch.device:
 
 
 def prepare_device(hardware: HardwareSettings) -> torch.device:
-    """Set threads and deterministic kernels in this process and return the device.
+    """Set the thread count and deterministic kernels in this process, and return the device.
 
-    Threads are a setting, because results depend on their number (summation order).
+    The thread count is a setting, because results depend on it (summation order).
 
     Raises:
-        UserError: There is no such device, or it does not support ``hardware.precision``.
+        UserError: The device is not available, or does not support ``hardware.precision``.
     """
     global _name
     device = choose_device(hardware.device)
@@ -51,30 +51,30 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device for float64 computations on values of ``device``: the CPU if it has no float64."""
+    """Return the device for float64 computations on values of ``device``: the CPU if ``device`` lacks float64."""
     return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``, or float64 values on the CPU if the device has no float64."""
+    """Return ``values`` on ``device``. If the device does not support float64, float64 values stay on the CPU."""
     return values.to(float64_device(device) if values.dtype == torch.float64 else device)
 
 
 def in_float64(values: Tensor) -> Tensor:
-    """Return ``values`` in float64, on their :func:`float64_device`."""
+    """Return ``values`` in float64, on the device that :func:`float64_device` selects."""
     return values.to(float64_device(values.device)).double()
 
 
 def zero_sum(device: torch.device, *shape: int) -> Tensor:
-    """Return zeros for summing losses on ``device``, in float64, or in float32 if it has no float64."""
+    """Return zeros for summing losses on ``device``, in float64 if the device supports it, otherwise in float32."""
     dtype = torch.float64 if float64_device(device) == device else torch.float32
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def machine() -> str:
-    """Return a description of everything on this machine that determines a run's bits, in addition to its settings.
+    """Return a description of everything on this machine that determines a run's bits, in addition to the settings.
 
-    These are CPU instructions, threads, torch and GPU.
+    The description lists CPU instructions, threads, torch version and GPU.
     """
     threads = counted(torch.get_num_threads(), "thread")
     parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]

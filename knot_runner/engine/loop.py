@@ -1,4 +1,4 @@
-"""The plain loop of stages: one model after another, autograd, any model. The reference for faster executors.
+"""The plain loop over stages: one model after another, autograd, any model. The reference for faster executors.
 
 :func:`run_one` executes a request: it loads the result from the store, or computes it under a lock and stores it.
 """
@@ -59,7 +59,7 @@ BUSY = "another process is working on it"
 
 @dataclass(frozen=True)
 class Resources:
-    """Where requests are executed: store, device, and the folder of relative model paths."""
+    """The environment for executing requests: store, device, and the base folder for relative model paths."""
 
     store: Store
     device: torch.device
@@ -68,7 +68,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class _Part:
-    """The examples of one part, with the objective's rows and loss."""
+    """The examples of one part, with the rows and loss of the objective."""
 
     examples: ClientExamples
     rows: LossRows
@@ -76,7 +76,7 @@ class _Part:
 
 
 def train_network(request: Train, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Return weights and facts.
+    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Return weights and a dict of facts.
 
     Raises:
         DivergedError: A loss is not finite.
@@ -139,10 +139,10 @@ def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Mod
 
 
 def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
-    """Return a model before its training.
+    """Return a model with its initial weights.
 
-    Its weights are ``start``; without it, the network's pretrained weights, if any; otherwise random ones, drawn from
-    ``seed``.
+    The weights are ``start`` if given, otherwise the network's pretrained weights, if any. All other weights are drawn
+    at random from ``seed``.
     """
     torch.manual_seed(seed)
     model = build_network(network)
@@ -159,7 +159,7 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
     """Return the logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
 
     Raises:
-        DivergedError: They are not finite. The message begins with ``title``.
+        DivergedError: The logits are not finite. The message begins with ``title``.
     """
     logits = forward_all(model, examples, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
@@ -169,7 +169,7 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
 
 @torch.no_grad()
 def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
-    """Return macro-F1, or minus the mean loss, on the validation examples; larger is better."""
+    """Return the score on the validation examples: macro-F1, or the negative mean loss. Larger is better."""
     logits = finite_logits(model, part.examples, request_title(request), epoch)
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())

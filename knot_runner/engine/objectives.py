@@ -1,9 +1,10 @@
 """Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
-An objective is a function ``make(settings, inputs)``, which is called for the examples of one request. It returns
-tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows. Only
-the rows differ between clients. A request holds it as ``Objective(make, settings)``. Worker processes find ``make`` by
-its module and name, so it must be defined at the top level of a module of the package or of a plug-in.
+An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. It returns
+tensors with one row per example, from which batches are cut, and the loss as a function of a batch's logits and rows.
+Only the rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes
+look up ``make`` by its module and name, so it must be defined at the top level of a module of the package or of a
+plug-in.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class ObjectiveInputs:
 
     Attributes:
         labels: [n] (-1: unlabeled).
-        tensors: The request's tensors [n, ...], such as the logits of a teacher.
+        tensors: The request's tensors [n, ...], such as a teacher's logits.
         start_logits: Returns the logits [n, C] under the weights that training starts from.
-        head: The current last layer, features [B, H] -> logits [B, C], for objectives that read it.
+        head: The current last layer, features [B, H] -> logits [B, C], for objectives that use it.
         features: ``features(name)`` returns the inputs [n, H] of the last layer under the request's model ``name``,
-            or under ``start``. A client's own tensors belong in the rows that ``make`` returns.
+            or under the initial model for ``start``. ``make`` must return tensors that belong to one client as rows.
     """
 
     labels: Tensor
@@ -48,9 +49,10 @@ class ObjectiveInputs:
 class CrossEntropy:
     """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    T_i is ``temperature``. With ``hard_temperature``, it lies between both, by the sample's hardness at the start (see
-    :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate`` (the control of a per-sample temperature) T_i
-    is 1 in the softmax and scale_i is 1 / T_i. A constant temperature is controlled by the learning rate instead.
+    T_i is ``temperature``. With ``hard_temperature``, T_i lies between both temperatures, depending on the sample's
+    initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control experiment
+    for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. The control experiment for a constant
+    temperature is the learning rate instead.
     """
 
     temperature: float = 1.0
@@ -59,7 +61,7 @@ class CrossEntropy:
 
 
 def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the cross-entropy with the true labels, chilled or not (:class:`CrossEntropy`)."""
+    """Return the cross-entropy with the true labels, with or without temperatures (:class:`CrossEntropy`)."""
     options = CrossEntropy(**settings)
     if options.hard_temperature is None:
 
@@ -80,9 +82,9 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 class Objective:
     """The training objective of a request.
 
-    ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``: its gradient also flows into the
-    last layer directly, which only autograd engines support. ``reads_features``: its loss is a function of (logits,
-    rows, features [B, H]), where the features are the input of the last layer.
+    ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``: whether the gradient also flows
+    directly into the last layer, which only autograd engines support. ``reads_features``: whether the loss is a
+    function of (logits, rows, features [B, H]), where the features are the input of the last layer.
     """
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
@@ -92,7 +94,7 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """Return the name of its function."""
+        """Return the name of the function ``make``."""
         return self.make.__qualname__
 
 
@@ -123,7 +125,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of a cross-entropy, for which engines have the gradient in closed form; otherwise None."""
+    """Return the options of a cross-entropy, for which engines use a closed-form gradient; otherwise None."""
     return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
 
 

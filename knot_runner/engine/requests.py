@@ -1,8 +1,8 @@
 """Requests of methods that train in stages: plain data that can be hashed, pickled and compared.
 
-They refer to artifacts in the store, so that runs share results by content. Clients that train in rounds use
-:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors, because a round's weights are read once and
-not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning in both.
+Requests refer to artifacts in the store, so that runs with the same content share results. Clients that train in rounds
+use :mod:`knot_runner.engine.federated.cohort` instead. Its requests carry tensors, because a round's weights are read
+once and not stored. ``network``, ``start``, ``objective`` and ``seed`` have the same meaning in both modules.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Return the reference to an artifact that a method's state names as ``stage/key``."""
+    """Return the reference to the artifact that a method's state names as ``stage/key``."""
     stage, key = name.split("/")
     return stage, key
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Texts or images in the store, and the objective's other inputs for them (such as the teachers' soft labels)."""
+    """Texts or images in the store, with the objective's further inputs (such as the teachers' soft labels)."""
 
     examples: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model. ``start``: its initial weights; None: initialized from the seed and the party's name."""
+    """Train one model. ``start``: the initial weights; None: initialize from the seed and the party's name."""
 
     stage: Literal["local", "pretrain", "distill"]
     party: str
@@ -66,7 +66,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Predict:
-    """Compute the logits [N, C] of one model on texts or images, or the features [N, H] that its last layer reads."""
+    """Compute one model's logits [N, C] on texts or images, or its features [N, H], the input of the last layer."""
 
     stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
     party: str
@@ -77,10 +77,10 @@ class Predict:
 
 
 class OwnRequest(ABC):
-    """A custom request of a method.
+    """A request type that a method defines itself.
 
-    A frozen dataclass of plain data, with ``stage`` and ``party`` among its fields, and a method ``run`` that executes
-    it.
+    Subclasses are frozen dataclasses of plain data. They have the fields ``stage`` and ``party``, and a method ``run``
+    that executes the request.
     """
 
     stage: str
@@ -88,14 +88,14 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def run(self, resources: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """Return the artifact's tensors and facts (``seconds`` among them).
+        """Execute the request and return the artifact's tensors and a dict of facts, which must include ``seconds``.
 
-        ``resources``, ``work`` and ``report`` as of :func:`knot_runner.engine.loop.train_network`.
+        ``resources``, ``work`` and ``report`` are the arguments of :func:`knot_runner.engine.loop.train_network`.
         """
 
 
 class OwnTraining(OwnRequest):
-    """A custom request that trains in epochs."""
+    """A custom request that trains for a number of epochs."""
 
     training: StageSettings
     seed: int
@@ -111,7 +111,7 @@ def request_title(request: StageRequest) -> str:
 
 
 def request_key(request: StageRequest) -> str:
-    """Return the content address of a request's result: the digest of everything that determines the result."""
+    """Return the content address of a request's result: a digest of everything that determines the result."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]

@@ -20,7 +20,7 @@ def keyed(seed: int, *names: object) -> int:
 
 
 def numpy_generator(seed: int, *names: object) -> np.random.Generator:
-    """Return a new generator of numpy seeded with (seed, *names)."""
+    """Return a new numpy generator seeded with (seed, *names)."""
     return np.random.default_rng(keyed(seed, *names))
 
 
@@ -31,7 +31,7 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's global CPU generator with (seed, *names), and that of ``device``, inside the block.
+    """Seed torch's global CPU generator and the generator of ``device`` with (seed, *names), inside the block.
 
     The previous states are restored afterwards. Modules use no other generator to initialize their weights. Models for
     another device are built on the CPU and moved.

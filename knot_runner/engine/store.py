@@ -1,9 +1,9 @@
 """Artifacts: results of finished stages, keyed by all their inputs and shared by all runs that need them.
 
-``<out>/artifacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``. The
-latter is written last and holds digests of itself and the other files; a folder without it is unfinished work. An
-artifact that does not match its digest counts as missing, and is moved away when the stage is computed again. A lock
-for each artifact lets two sweeps of one folder wait for each other instead of doing the same work twice.
+``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further files of the stage, and ``info.json``. The
+info file is written last and contains digests of itself and the other files. A folder without an info file is
+unfinished work. An artifact that does not match its digest counts as missing, and is moved away when the stage is
+computed again. A lock for each artifact makes two sweeps in one folder wait for each other instead of repeating work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished stage: its key, its folder, and facts about it (seconds, scores, ...)."""
+    """The result of a finished stage: its key, its folder, and facts about the stage (seconds, scores, ...)."""
 
     stage: str
     key: str
@@ -48,22 +48,22 @@ class Artifact:
 
     @property
     def tensors_path(self) -> Path:
-        """Return the file of its tensors. It matched its digest when the artifact was looked up."""
+        """Return the path of the tensor file. The file matched its digest when the artifact was looked up."""
         return self.folder / TENSORS
 
     def tensors(self) -> Tensors:
-        """Return its tensors.
+        """Return the artifact's tensors.
 
         Raises:
-            UserError: Their file does not match its digest.
+            UserError: The tensor file does not match its digest.
         """
         return load_bytes(self.read(TENSORS))
 
     def read(self, name: str) -> bytes:
-        """Return the content of one of its files.
+        """Return the content of the artifact's file ``name``.
 
         Raises:
-            UserError: It does not match its digest.
+            UserError: The file does not match its digest.
         """
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
@@ -87,7 +87,7 @@ class Store:
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """Return the artifact if it is finished and its files match their digests; otherwise None."""
+        """Return the artifact if it is finished and its files match their digests; otherwise return None."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
@@ -95,7 +95,7 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return the artifact, which must be finished (stages are executed in order)."""
+        """Return the artifact, which must be finished because stages are executed in order."""
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -104,9 +104,9 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Write a finished artifact, with ``more`` files (name -> text), and delete its commits.
+        """Store a finished artifact with the further files ``more`` (name -> text), and delete its commits.
 
-        Call this while holding :meth:`lock`.
+        Call this method while holding :meth:`lock`.
         """
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
@@ -120,15 +120,15 @@ class Store:
         return artifact
 
     def find_or_put(self, stage: str, key: str, make: Callable[[], tuple[Tensors, Facts]]) -> Artifact:
-        """Return the artifact, whose tensors and facts ``make`` returns if it is not finished."""
+        """Return the artifact. If it is not finished, call ``make`` for its tensors and facts, and store them."""
         with self.lock(stage, key):
             return self.find(stage, key) or self.put(stage, key, *make())
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Lock this artifact. A second process waits, and then finds it finished.
+        """Lock this artifact inside the block. A second process waits, and then finds the artifact finished.
 
-        A damaged artifact is moved away, with a line on stderr.
+        A damaged artifact is moved away, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.
@@ -149,7 +149,7 @@ class Store:
 
 
 def _damage(folder: Path, info: Facts) -> str:
-    """Return the damage of a finished artifact whose ``info`` is intact; "" if none."""
+    """Return how a finished artifact with an intact ``info`` is damaged; "" if it is not damaged."""
     if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: belongs to another stage"
     for name, wanted in info["files"].items():
@@ -159,7 +159,7 @@ def _damage(folder: Path, info: Facts) -> str:
 
 
 def _matches(path: Path, wanted: str) -> bool:
-    """Return whether a file has the digest ``wanted``. A file is read once per process, and again after a change."""
+    """Return whether a file has the digest ``wanted``. A process reads each file once, and again after a change."""
     try:
         stat = path.stat()
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

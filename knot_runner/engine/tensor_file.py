@@ -1,12 +1,13 @@
 """Tensors in files: in one safetensors file, or in parts that commits share.
 
-A file is written directly from the tensors' memory. The library's ``save`` would copy all tensors twice.
+A file is written directly from the tensors' memory, whereas the library's ``save`` would copy all tensors twice.
 
-A federated state may hold a tensor for every client (a control variate, a head), and a round changes only those of its
-participants. A tensor is settled if it is the same object, unchanged in place, as in the previous commit. Settled
-tensors move into a part once they have :data:`PART_BYTES` together. A tensor is therefore written at most twice, and
-small states have no parts. A part is dropped when less than half of its bytes are in use, and its remaining tensors
-settle again. A settled tensor is then memory-mapped from its part, so that memory does not grow with the clients.
+A federated state may hold a tensor for every client (a control variate, a head), but a round changes only the tensors
+of its participants. A tensor is settled if it is the same object, unchanged in place, as in the previous commit.
+Settled tensors move into a part as soon as their total size reaches :data:`PART_BYTES`. A tensor is therefore written
+at most twice, and small states have no parts. A part is dropped when less than half of its bytes are in use, and its
+remaining tensors settle again. Tensors in a part are memory-mapped, so that memory use does not grow with the number of
+clients.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the parts of the file of ``tensors``, in order, with the same bytes as ``safetensors.torch.save``.
+    """Return the parts of the file of ``tensors``, in order. The bytes are the same as from ``safetensors.torch.save``.
 
-    Large parts share the memory of tensors that are contiguous on the CPU. Write them before these tensors change.
+    Large parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
 
     Raises:
-        TypeError: The table above lacks the type of a tensor.
+        TypeError: The dtype table above does not contain a tensor's dtype.
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
@@ -73,7 +74,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of the file ``path`` as arrays on memory-mapped pages (:func:`map_file`).
 
-    Changes to them stay in this process. The file must have been verified before.
+    Changes to the arrays are visible only in this process. The caller must have verified the file.
 
     Raises:
         SafetensorError: The file is damaged.
@@ -108,12 +109,12 @@ def _joined(parts: FileParts) -> FileParts:
 
 
 class DoesNotMatch(Exception):
-    """A file differs from its commit."""
+    """A file differs from the commit that names it."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor at the time of a commit: the object, and the number of its changes in place until then."""
+    """A tensor at the time of a commit: the object, and the number of in-place changes until then."""
 
     tensor: Tensor
     version: int
@@ -125,7 +126,7 @@ class _Seen:
     def is_now(self, tensor: Tensor | None) -> bool:
         """Return whether ``tensor`` is the same object, unchanged.
 
-        Tensors created in inference mode have no version counter, so the answer for them is no.
+        For tensors created in inference mode, the result is False, because they have no version counter.
         """
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
@@ -144,7 +145,7 @@ class _Part:
 
 
 class StateParts:
-    """The parts of the commits in ``folder``."""
+    """The shared parts of the commits in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -153,9 +154,10 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Return the tensors that the next commit has to write, and those just moved into a part, by name.
+        """Return two dicts of tensors by name: tensors to write in the next commit, and tensors just moved into a part.
 
-        The latter are memory-mapped. At most one part is written; no commit refers to it yet.
+        The moved tensors are memory-mapped. At most one part is written per call, and no commit refers to that part
+        yet.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
@@ -170,7 +172,7 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Return the parts' entry of a commit's record: the file, digest and used names of each part."""
+        """Return the commit record's entry for the parts: the file, digest and used tensor names of each part."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
@@ -188,7 +190,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name: dropped ones, or those of a killed process."""
+        """Delete parts that the last commit does not name, because they were dropped or their process was killed."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
@@ -210,7 +212,7 @@ class StateParts:
         return mapped
 
     def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
-        """Register the part ``file``, whose tensors ``names`` in ``content`` belong to the state."""
+        """Register the part ``file``. Its tensors ``names``, with values in ``content``, belong to the state."""
         held = {name: _Seen.of(content[name]) for name in names}
         self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 

@@ -1,4 +1,4 @@
-"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or a plug-in's (``TRACKERS["name"] = begin``).
+"""Trackers mirror a run to Weights & Biases, TensorBoard, MLflow, or a plug-in (``TRACKERS["name"] = begin``).
 
 The local records are authoritative. A failing tracker is therefore reported once and switched off.
 """
@@ -30,10 +30,11 @@ STEPS = ("round", "iteration", "epoch")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Facts about a run, which a tracker receives when it begins.
+    """Information about a run that a tracker receives at the beginning.
 
-    ``config``: the whole composed config, plain values with string keys. It holds no API key or password from the
-    environment, because composition refuses them. ``family``: the kind of run (federated, distillation, distance, ...).
+    ``config``: the whole composed config, plain values with string keys. It contains no API key or password from the
+    environment, because config composition rejects them. ``family``: the kind of run (federated, distillation,
+    distance, ...).
     """
 
     spec: TrackerSettings
@@ -47,17 +48,17 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name. Only the run id is unique."""
+        """Return a readable name. It is not unique; only the run id is."""
         return f"{self.method}-seed{self.seed}"
 
     @property
     def group(self) -> str:
-        """Return the preset, or the user's name for the group; without either, task and method."""
+        """Return the group in the tracker settings (the preset or the user's name), by default ``task/method``."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
     def tags(self) -> list[str]:
-        """Return task and method, and the user's own tags."""
+        """Return the task, the method and the user's own tags."""
         return list(dict.fromkeys([self.task, self.method, *self.spec.tags]))
 
 
@@ -70,19 +71,19 @@ class Mirror(Protocol):
     def log(self, row: LogRow, steps: Counters) -> None:
         """Mirror one ``row`` of numbers, with nested keys joined by ``/``.
 
-        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch). Keys without such a
-        counter are left out.
+        ``steps``: key -> the key in the same row that counts it (a round, an iteration or an epoch). Keys without a
+        counter are not in ``steps``.
         """
 
     def summarize(self, values: Facts) -> None:
         """Mirror the numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
-        """End the run; ``failed``: whether an error or a signal ended it."""
+        """End the run. ``failed``: whether an error or a signal ended the run."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
-    """Return nested ``values`` as a flat dict, with keys joined by ``joint``."""
+    """Return nested ``values`` as a flat dict whose keys are joined by ``joint``."""
     joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -91,9 +92,10 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 
 
 def counting_keys(row: LogRow) -> Counters:
-    """Return key of a flat ``row`` -> the key that counts it.
+    """Return key -> counter for each key of a flat ``row``.
 
-    It is the first of :data:`STEPS` with the same prefix, otherwise one of the row.
+    The counter is the first key of :data:`STEPS` with the same prefix in the row. If there is none, it is the first key
+    of :data:`STEPS` without a prefix.
     """
     keys = {}
     for key in row:
@@ -106,9 +108,9 @@ def counting_keys(row: LogRow) -> Counters:
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """Yield (key, value, step) of every finite number in a flat ``row``, except for the steps themselves.
+    """Yield (key, value, step) for every finite number in a flat ``row`` that is not a counter.
 
-    ``otherwise``: the step of keys without a counter.
+    ``otherwise``: the step for keys without a counter.
     """
     counting = set(steps.values())
     for key, value in row.items():
@@ -129,9 +131,9 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
 
 
 class Tracker:
-    """One mirror per run id, begun with the first logged number, closed on every exit path.
+    """One mirror per run id, started with the first logged number and closed on every exit path.
 
-    Raises :class:`UserError` for an unknown tracker, or one whose package is not installed.
+    Raises :class:`UserError` for an unknown tracker, or if the tracker's package is not installed.
     """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
@@ -146,13 +148,13 @@ class Tracker:
             require_extra(f"tracker={self._name}", extra)
 
     def log(self, row: LogRow) -> None:
-        """Mirror one ``row`` of numbers, its keys joined by ``/``."""
+        """Mirror one ``row`` of numbers, with keys joined by ``/``."""
         self._begin_once()
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: RunResult) -> None:
-        """Mirror the numbers of a result as the run's summary: its metrics and other scalars."""
+        """Mirror the numbers of ``result`` as the run's summary: metrics and other scalars."""
         numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
         status = {"status": result.status}
         measures = flat({**result.metrics, "valid": getattr(result, "valid", None) or {}})

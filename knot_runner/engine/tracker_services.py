@@ -1,6 +1,6 @@
-"""The trackers of the package. Each has one run per run id, so that a resumed run continues it.
+"""The package's own trackers. Each uses one tracker run per run id, so that a resumed run continues its tracker run.
 
-``tracker=wandb``: Weights & Biases; ``tracker=tensorboard``: event files in ``tensorboard/`` of the run's folder, for
+``tracker=wandb``: Weights & Biases; ``tracker=tensorboard``: event files in ``tensorboard/`` in the run's folder, for
 ``tensorboard --logdir outputs``; ``tracker=mlflow``: MLflow, in the project's experiment.
 """
 
@@ -92,7 +92,7 @@ class TensorBoardMirror:
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """Log the numbers as metrics of the hyperparameters, by which the HPARAMS dashboard compares runs."""
+        """Log the numbers as metrics of the hyperparameters, so that the HPARAMS dashboard can compare runs."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
@@ -158,5 +158,5 @@ class MlflowMirror:
 
 
 def _key(name: str) -> str:
-    """Return ``name`` with only the characters that MLflow accepts."""
+    """Return ``name`` with only those characters that MLflow accepts."""
     return _UNUSUAL.sub("_", name)

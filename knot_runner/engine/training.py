@@ -1,6 +1,6 @@
-"""Training by autograd, with any network and objective: steps, the forward pass over many examples, and epochs.
+"""Training by autograd with any network and objective: steps, epochs, and forward passes over many examples.
 
-Training in epochs survives a kill: it commits after each epoch, and selects the weights to keep.
+Epoch training survives a kill: it commits after each epoch. It also selects the epoch whose weights are returned.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def take_steps(
     batches: Iterable[Batch], step: Callable[[Batch], tuple[Tensor, int]], device: torch.device,
     ends: Callable[[int], bool | None] | None = None,
 ) -> tuple[float, int]:  # fmt: skip
-    """Take ``step`` on each of ``batches``; return the mean loss and the number of steps. All training uses this loop.
+    """Apply ``step`` to each of ``batches``; return the mean loss and the number of steps. All training uses this loop.
 
-    ``step(batch)`` returns its loss [] on ``device`` and its weight in the mean. ``ends(steps so far)`` is called after
+    ``step(batch)`` returns the loss [] on ``device`` and its weight in the mean. ``ends(steps so far)`` is called after
     each step and returns whether training ends.
     """
     total, weights, steps = zero_sum(device), 0, 0
@@ -60,8 +60,8 @@ def train_batch(
 ) -> Tensor:
     """Take one optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; return the mean.
 
-    The returned mean excludes the penalty, and is on the device. ``rows``: of all examples, which the batch's positions
-    index. ``before_step``: is called before the optimizer's step, and may read or change the gradients.
+    The returned mean excludes the penalty and is on the device. ``rows`` cover all examples, and the batch's positions
+    index them. ``before_step`` is called before the optimizer's step and may read or change the gradients.
     """
     positions, inputs = batch
     logits = model(**inputs)
@@ -75,12 +75,12 @@ def train_batch(
 
 
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
-    """Return the ``rows`` of a batch, on ``device``."""
+    """Return the ``rows`` at the batch's ``positions``, on ``device``."""
     return {name: tensor[positions.to(tensor.device)].to(device, non_blocking=True) for name, tensor in rows.items()}
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen and unused ones."""
+    """Return the gradient of ``value`` with respect to each of ``parameters``; zeros for frozen or unused ones."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
@@ -94,9 +94,9 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Return the output of ``call`` (by default the model) for every example, [n, ...], in order, in evaluation mode.
+    """Return the output of ``call`` (default: the model) for every example, [n, ...], in order, in evaluation mode.
 
-    ``size``: batch size; ``report``: receives the number of finished batches.
+    ``size``: the batch size; ``report`` receives the number of finished batches.
     """
     model.eval()
     places, batches = [], []
@@ -120,10 +120,11 @@ def train_epoch(
 ) -> float:
     """Train epoch ``number``, counted from 1, and return its mean loss.
 
-    An epoch is one pass over ``examples``, whose order and dropout are keyed by (seed, *names, number).
+    An epoch is one pass over ``examples``. The order and dropout are keyed by (seed, *names, number).
 
-    ``begin()`` is called when ``module`` is in training mode. It returns the step, a function from a batch to its loss
-    [] and its weight in the mean. ``report(finished steps, all steps, text)``: progress of the whole training.
+    ``begin()`` is called after ``module`` is set to training mode. It returns the step: a function from a batch to its
+    loss [] and its weight in the mean. ``report(finished steps, all steps, text)`` reports the progress of the whole
+    training.
 
     Raises:
         DivergedError: The loss is not finite.
@@ -146,11 +147,12 @@ def train_epoch(
 
 @dataclass(frozen=True)
 class Trainee:
-    """A training whose epochs change ``module`` and ``optimizer`` only.
+    """A training whose epochs change only ``module`` and ``optimizer``.
 
-    ``epoch(number)`` trains one epoch, counted from 1, and returns its mean loss. ``score(number)``: larger is better;
-    None without held-out examples. ``weights()``: a copy of the weights of ``module`` to be kept. The first two raise
-    :class:`~knot_runner.util.errors.DivergedError` if training diverged.
+    ``epoch(number)`` trains one epoch, counted from 1, and returns its mean loss. ``score(number)`` scores the module
+    on held-out examples (larger is better); None without held-out examples. Both raise
+    :class:`~knot_runner.util.errors.DivergedError` if training diverged. ``weights()`` returns a copy of the weights to
+    keep.
     """
 
     module: nn.Module
@@ -163,9 +165,9 @@ class Trainee:
 def make_optimizer(
     settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of ``parameters``, or of groups of them with their own settings.
+    """Return the optimizer for ``parameters``, or for parameter groups with their own settings.
 
-    ``fused_sgd``: whether SGD may use torch's fused kernel. With momentum, that rounds differently.
+    ``fused_sgd``: whether SGD may use torch's fused kernel, which rounds differently with momentum.
     """
     lr, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
@@ -174,7 +176,7 @@ def make_optimizer(
 
 
 def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """Set the learning rate of ``epoch``, counted from 1, which is multiplied by ``decay`` after each milestone."""
+    """Set the learning rate of ``epoch``, counted from 1. The rate is multiplied by ``decay`` after each milestone."""
     passed = sum(epoch > milestone for milestone in settings.milestones)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr * settings.decay**passed
@@ -183,12 +185,13 @@ def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: i
 def train_epochs(
     trainee: Trainee, work: Path, settings: StageSettings, select: Literal["score", "loss"]
 ) -> TensorsAndFacts:
-    """Train in folder ``work``, resuming after the last finished epoch. Return the selected weights, and facts.
+    """Train in folder ``work``, resuming after the last finished epoch.
 
-    The commits stay until the result is in the store, so that a kill in between loses nothing.
+    Return the selected model weights and a dict of training facts. The commits stay until the result is in the store,
+    so that a kill in between loses nothing.
 
-    The selected epoch is the best on the validation examples. With ``select="loss"`` the untrained start (epoch 0) is a
-    candidate, too, as in KNOT's public code. With ``settings.select="last"`` the last epoch is selected.
+    The epoch with the best validation score is selected. With ``select="loss"``, the untrained start (epoch 0) is also
+    a candidate, as in KNOT's public code. With ``settings.select="last"``, the last epoch is selected.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()
@@ -228,7 +231,7 @@ def copy_weights(module: nn.Module) -> Tensors:
 
 
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
-    """Return the state to commit; ``best``: None if the current weights are the best."""
+    """Return the tensors to commit. ``best`` is None if the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     kind = _kind(trainee.optimizer)
     for index, state in trainee.optimizer.state_dict()["state"].items():
@@ -239,7 +242,7 @@ def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
 
 
 def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
-    """Undo :func:`_flatten`; return the best weights so far (empty before the first commit)."""
+    """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
     if not tensors:
         return {}
     kind = _kind(trainee.optimizer)

@@ -1,1 +1,1 @@
-"""Optional engines. The folder NAME is loaded for ``hardware.engine=NAME``, and adds itself to ``ENGINES``."""
+"""Optional engines. ``hardware.engine=NAME`` loads the folder NAME, which adds its engine to ``ENGINES``."""

@@ -11,10 +11,10 @@ from knot_runner.config.settings.groups import ModelSettings
 
 
 class PublishedHead(nn.Module):
-    """LayerNorm of (last hidden + embedding output), and one post-norm Transformer encoder layer.
+    """LayerNorm of the sum of last hidden state and embedding output, then one post-norm Transformer encoder layer.
 
-    Only the [CLS] position is read, so the layer's query and feed-forward are computed for that position only. The
-    results equal those of ``nn.TransformerEncoderLayer`` (tested), at about half the cost of the whole model.
+    Only the [CLS] position is read, so the layer's query and feed-forward are computed only for that position. The
+    results equal the output of ``nn.TransformerEncoderLayer`` (tested), at about half the cost of the whole model.
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:
@@ -23,7 +23,7 @@ class PublishedHead(nn.Module):
         self.layer = nn.TransformerEncoderLayer(hidden, nhead=2, dropout=dropout, batch_first=True)
 
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Return ``last``, ``embedded`` [B, L, H], ``mask`` bool [B, L] (True = a token) -> features [B, H]."""
+        """Return features [B, H] for ``last`` and ``embedded`` [B, L, H] and ``mask`` bool [B, L] (True = a token)."""
         x, layer = self.norm(last + embedded), self.layer
         cls = x[:, :1]
         attended, _ = layer.self_attn(cls, x, x, key_padding_mask=~mask, need_weights=False)
@@ -33,7 +33,7 @@ class PublishedHead(nn.Module):
 
 
 class PlainHead(nn.Module):
-    """The head of BertForSequenceClassification: tanh pooler at [CLS], then dropout."""
+    """The head of BertForSequenceClassification: a tanh pooler at [CLS], followed by dropout."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -81,5 +81,5 @@ class TextClassifier(nn.Module):
 
 
 def party_model(spec: ModelSettings, party: str) -> ModelSettings:
-    """Return ``spec`` with the keys that ``per_party`` changes for this party. Distillation allows different models."""
+    """Return ``spec`` with this party's ``per_party`` overrides. In distillation, parties may have different models."""
     return dataclasses.replace(spec, per_party={}, **spec.per_party.get(party, {}))

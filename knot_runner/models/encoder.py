@@ -22,7 +22,7 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 class Autoencoder(nn.Module):
-    """An autoencoder.
+    """An encoder and a decoder for images.
 
     ``encode``: normalized images [B, C, H, W] -> codes [B, ``code``]; ``decode``: codes -> images.
     """
@@ -37,7 +37,7 @@ class Autoencoder(nn.Module):
         return codes
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Return the images [B, C, H, W] of codes."""
+        """Return the images [B, C, H, W] that ``codes`` represent."""
         images: Tensor = self.decoder(codes)
         return images
 
@@ -47,12 +47,12 @@ class Autoencoder(nn.Module):
 
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return the convolutions of an encoder, and the transposed ones of its decoder.
+    """Return an autoencoder with convolutions in the encoder and transposed convolutions in the decoder.
 
-    They are 4x4 with stride 2 and padding 1, each with ReLU. The last one is linear, since normalized pixels are
-    unbounded. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
-    (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3). Its transposed convolution
-    restores the lost row by output padding.
+    All layers are 4x4 with stride 2 and padding 1, followed by ReLU. Only the decoder's last layer is linear, since
+    normalized pixels are unbounded. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, as in the closest
+    public CIFAR-10 autoencoder (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3).
+    The matching transposed convolution restores the lost row by output padding.
     """
     channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
     for _ in spec.sizes:
@@ -71,7 +71,10 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return linear layers with ReLU between them, and their mirror image. Code and output are linear."""
+    """Return an autoencoder of linear layers with ReLU between them; the decoder mirrors the encoder.
+
+    The code and the output have no activation.
+    """
     sizes = [math.prod(shape), *spec.sizes]
     steps = list(zip(sizes, sizes[1:], strict=False))
     down = [nn.Linear(a, b) for a, b in steps]

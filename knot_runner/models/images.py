@@ -1,6 +1,7 @@
 """Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-The last linear layer of all models is ``head``. :mod:`knot_runner.models.taps` lists hidden features for distillation.
+In every model, the last linear layer is named ``head``. :mod:`knot_runner.models.taps` lists hidden features for
+distillation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Shape = tuple[int, int, int]
 
 
 def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module:
-    """Return the model of ``spec``, x [B, C, H, W] -> logits [B, classes], initialized from torch's current seed.
+    """Return the model that ``spec`` describes: x [B, C, H, W] -> logits [B, classes].
+
+    The model is initialized from torch's current seed.
 
     Raises:
         UserError: The images are too small.
@@ -48,7 +51,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
 
 class _Dense(nn.Module):
-    """Flatten, hidden layers with ReLU, and the head, after a model's other layers."""
+    """The final layers of a model: flatten, hidden layers with ReLU, and the head."""
 
     def _add_dense(self, sizes: list[int], classes: int, output: str) -> None:
         self.flatten = nn.Flatten()
@@ -72,7 +75,7 @@ class Mlp(_Dense):
         self._add_dense([math.prod(shape), *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         return self._through_dense(x)
 
 
@@ -92,17 +95,17 @@ class Cnn(_Dense):
         self._add_dense([channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         for conv in self.convs:
             x = max_pool(F.relu(conv(x)))
         return self._through_dense(x)
 
 
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (channels before, channels after, stride) of every block.
+    """Yield (input channels, output channels, stride) of every block.
 
-    There are ``counts`` blocks per stage. The first stage has ``width`` channels, and each following stage twice as
-    many. The first block of these stages halves the sides.
+    ``counts`` gives the number of blocks per stage. The first stage has ``width`` channels, and each following stage
+    has twice as many channels as the previous one. The first block of each following stage halves the image sides.
     """
     for stage, count in enumerate(counts):
         after = width * 2**stage
@@ -145,7 +148,7 @@ class Resnet(nn.Module):
         initialize_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
         return self.head(x.mean((2, 3)))  # not adaptive pooling, whose gradient is not deterministic on CUDA
 
@@ -153,8 +156,8 @@ class Resnet(nn.Module):
 class _PreActivation(nn.Module):
     """A residual block with normalization and ReLU before each convolution.
 
-    Residual and output have no final activation: the next block, or the network's last normalization, applies the ReLU.
-    A shortcut that widens reads the activated input.
+    The sum of shortcut and residual has no final activation: the next block, or the network's last normalization,
+    applies the ReLU. If the number of channels changes, the shortcut reads the activated input.
     """
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
@@ -189,7 +192,7 @@ class Wrn(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         x = F.relu(self.norm(self.stages(self.stem(x))))
         return self.head(x.mean((2, 3)))
 
@@ -218,7 +221,7 @@ class Vgg(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
@@ -236,8 +239,8 @@ STEM = 32
 class _InvertedResidual(nn.Module):
     """Inverted residual block of MobileNetV2.
 
-    It has a 1x1 convolution to ``expansion`` times the channels (none if 1), a depthwise 3x3 convolution and a linear
-    1x1 convolution. The result is added to the input if they have the same shape.
+    The block has a 1x1 convolution to ``expansion`` times the channels (omitted if 1), a depthwise 3x3 convolution and
+    a linear 1x1 convolution. The result is added to the input if both have the same shape.
     """
 
     def __init__(self, spec: MobilenetSettings, before: int, after: int, expansion: int, stride: int) -> None:
@@ -261,10 +264,11 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision; with GroupNorm for federated rounds.
+    """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, optionally with GroupNorm.
 
-    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. Strides are the
-    paper's at every image size. There is no dropout before the head, unlike in torchvision.
+    GroupNorm is meant for federated rounds. ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes,
+    with either normalization. The strides are the same as in the paper at every image size. Unlike in torchvision,
+    there is no dropout before the head.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:
@@ -288,7 +292,7 @@ class Mobilenet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x [B, C, H, W]."""
+        """Return the logits for x [B, C, H, W]."""
         x = self.stages(F.relu6(self.norm(self.stem(x))))
         x = F.relu6(self.last_norm(self.widen(x)))
         return self.head(x.mean((2, 3)))

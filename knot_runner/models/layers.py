@@ -1,9 +1,9 @@
 """Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The stacked engine pads the batches of clients to equal sizes. The pooling has the values and gradients of
-``F.max_pool2d``, bit for bit, in less time on a CPU. PyTorch's pooling (2.11 to 2.13) of tensors with channels first is
-not vectorized there, and takes longer than the convolutions of a small network. Its pooling of tensors with channels
-last is vectorized.
+The stacked engine pads the batches of clients to equal sizes. The pooling here has the same values and gradients as
+``F.max_pool2d``, bit for bit, and takes less time on a CPU. For tensors with channels first, PyTorch's pooling (2.11 to
+2.13) is not vectorized on a CPU and takes longer than the convolutions of a small network. For tensors with channels
+last, it is vectorized.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatc
 
 
 def initialize_convolutions(model: nn.Module) -> None:
-    """Initialize convolutions with He et al.'s normal weights, without bias."""
+    """Initialize convolution weights from He et al.'s normal distribution, and biases to zero."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -42,9 +42,9 @@ class BatchNorm(nn.Module):
     """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask`` and ``frozen``.
 
     ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. With ``frozen``,
-    training uses the running statistics and does not update them. A batch with a single value per channel (one image of
-    1x1) is processed in the same way; PyTorch raises an error for it, because it has no variance. Running statistics
-    are buffers.
+    training uses the running statistics and does not update them. A batch with a single value per channel (one 1x1
+    image) also uses the running statistics. PyTorch raises an error for such a batch, because a single value has no
+    variance. Running statistics are buffers.
     """
 
     running_mean: Tensor
@@ -88,10 +88,10 @@ _aten = torch.ops.aten
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """Return the maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W].
+    """Return the maximum of each 2x2 window of x [..., C, H, W] as [..., C, H // 2, W // 2].
 
-    As in ``F.max_pool2d``, a last odd row or column is ignored, NaN stays NaN, and the gradient goes to the first of
-    equal values, row by row.
+    As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
+    gradient goes to the first one in row order.
     """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
@@ -108,7 +108,7 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _ByChannelsLast(torch.autograd.Function):
-    """Pooling of a copy with channels last.
+    """Autograd function that pools a channels-last copy of its input.
 
     Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
     ``F.max_pool2d``.

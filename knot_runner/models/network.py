@@ -1,6 +1,6 @@
-"""An architecture as plain data, and the module that it describes.
+"""A network architecture as plain data, and the module built from it.
 
-One type covers text models, image models, and custom image models, which a named function builds.
+One class covers text models, image models, and custom image models, which a user's function builds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """Settings of a model (of one party), the form of its inputs, and the number of classes.
+    """The settings of a model (of one party), the form of its inputs, and the number of classes.
 
-    ``inputs``: (channels, height, width) of images, or the size of a text model's vocabulary.
+    ``inputs``: (channels, height, width) of images, or the vocabulary size of a text model.
     """
 
     spec: ModelSettings | ImageModel
@@ -31,13 +31,13 @@ class Network:
 
     @property
     def shape(self) -> Shape:
-        """Return (channels, height, width) of its images."""
+        """Return the images' shape (channels, height, width)."""
         assert not isinstance(self.inputs, int), "a text model has no images"
         return self.inputs
 
     @property
     def reads_texts(self) -> bool:
-        """Return whether it is a text model."""
+        """Return whether the network is a text model."""
         return isinstance(self.spec, ModelSettings)
 
     @property
@@ -47,14 +47,14 @@ class Network:
 
     @property
     def head(self) -> str:
-        """Return the prefix of the names of the last linear layer's parameters."""
+        """Return the name prefix of the last linear layer's parameters."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it is an image model of this package, for which engines may have their own implementation."""
+        """Return whether the network is an image model of this package, for which engines may have special code."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
@@ -75,7 +75,7 @@ def build_network(network: Network) -> nn.Module:
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """Return the module that ``spec.target`` builds.
+    """Return the module that the function ``spec.target`` builds.
 
     Raises:
         UserError: The function does not exist or fails, or its module lacks the head that the settings name.
@@ -106,12 +106,12 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Return the images as the first argument, whatever name ``forward`` uses for it."""
+    """Return the images as the first positional argument, whatever parameter name ``forward`` uses for them."""
     return (*args, *named.values()), {}
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Normalize a batch of one by the running statistics, because one value per channel has no variance."""
+    """Use the running statistics for a batch with one value per channel, because a single value has no variance."""
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
         module.eval()

@@ -1,7 +1,7 @@
-"""Pretrained BERT encoders: load from a local folder or the hub, check, and put into a model.
+"""Load pretrained BERT encoders from a local folder or the hub, check them, and copy them into a model.
 
-Every tensor of the encoder must be in the file, and every tensor of the file must belong to the encoder, with its shape
-and finite values. Otherwise the run would start from partly random weights. Only heads may differ: those of the file
+Every tensor of the encoder must be in the file with its shape and finite values, and every tensor in the file must
+belong to the encoder. Otherwise the run would start from partly random weights. Only heads may differ: the file's heads
 are ignored, and the model's head is initialized at random, as :func:`describe_weights` reports.
 """
 
@@ -28,7 +28,10 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True)
 class Encoder:
-    """``tensors``: the encoder's, by name; ``unused``: names of the heads in the file; ``source``: folder or hub id."""
+    """An encoder's ``tensors`` by name, the names of the file's ``unused`` head tensors, and the ``source``.
+
+    The source is a folder or a hub id.
+    """
 
     source: str
     tensors: dict[str, Tensor]
@@ -36,16 +39,16 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """Return ``name`` as a path; relative paths start at ``paths.data_dir``."""
+    """Return ``name`` as a path. Relative paths start at ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files in ``folder`` that hold weights: model.safetensors, or all parts of a large one.
+    """Return the weight files in ``folder``: model.safetensors, or all parts of a model split into several files.
 
     Raises:
-        UserError: There are none.
+        UserError: The folder contains no weight files or no config.json.
     """
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
@@ -55,10 +58,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Load the encoder in ``spec.weights`` (hub, or a local folder) into ``model.bert``, in place.
+    """Load the encoder that ``spec.weights`` names (hub id or local folder) into ``model.bert``, in place.
 
     Raises:
-        UserError: It does not fit. The message names ``model.weights``, the file and the tensors.
+        UserError: The encoder does not fit the model. The message names ``model.weights``, the file and the
+            tensors.
     """
     encoder = read_encoder(spec, data_root)
     check_fits(encoder, model.bert.state_dict())
@@ -67,10 +71,10 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Return the encoder in ``spec.weights``, before it is compared with a model.
+    """Return the encoder that ``spec.weights`` names, without comparing it with a model.
 
     Raises:
-        UserError: It cannot be read.
+        UserError: The encoder cannot be read.
     """
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
@@ -117,10 +121,10 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
-    """Compare ``encoder`` with ``wanted``, the model's encoder (on any device, also ``meta``).
+    """Check that ``encoder`` fits ``wanted``, the tensors of the model's encoder (on any device, including ``meta``).
 
     Raises:
-        UserError: They differ.
+        UserError: Names or shapes differ, or a value is not finite.
     """
     source, tensors = encoder.source, encoder.tensors
     _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
@@ -136,7 +140,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 
 
 def describe_weights(encoder: Encoder) -> str:
-    """Return one line on the loaded and the unused tensors."""
+    """Return one line that describes the loaded and the unused tensors."""
     unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
     return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random{unused}"
 

@@ -1,12 +1,12 @@
-"""Taps: outputs of a network's layers, in addition to its logits, for the distillation of features and relations.
+"""Taps: outputs of hidden layers, in addition to the logits, for the distillation of features and relations.
 
 Named taps, in forward order:
 
 - cnn: ``block1..n``, the output of each convolution after ReLU and pooling, maps [B, C, H, W]
 - mlp: ``layer1..n``, the output of each hidden layer after ReLU, [B, D]
 - resnet: ``block1..n``, the output of each stage after its last ReLU, maps
-- wrn: ``block1..3``, the sum of shortcut and residual of each stage, maps. It is taken before normalization and ReLU,
-  which belong to the next stage in a pre-activation network (as in RepDistiller).
+- wrn: ``block1..3``, the sum of shortcut and residual of each stage, maps. The sum is read before normalization and
+  ReLU, which belong to the next stage in a pre-activation network (as in RepDistiller).
 - mobilenet: ``block1..7``, the sum of shortcut and residual of each stage, without a ReLU, maps
 - vgg: ``block1..n``, the output of each stage after its last ReLU and before pooling, maps (as in RepDistiller)
 - bert: ``layer1..n``, the output of each encoder layer at [CLS], [B, H]
@@ -45,7 +45,7 @@ TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 @dataclass(frozen=True)
 class _Point:
-    """The position of a tap: a module's input or its output, either all of it or at [CLS]."""
+    """The position of a tap: a module's input, its output, or its output at [CLS] only."""
 
     module: str
     reads: Literal["input", "output", "cls"]
@@ -64,11 +64,11 @@ def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Return the default pairs (student's tap, teacher's tap) of a loss term that specifies none.
+    """Return the default pairs (student's tap, teacher's tap) for a loss term whose settings name no taps.
 
-    ``middle``: the middle map; of an even number, the last one in the first half (FitNets' hint). ``last``: the last
-    map. ``maps``: all maps, paired from the end if one network has more. If one of the two has no maps, ``middle`` is
-    the middle layer of both, ``last`` their features, and ``maps`` has no pair.
+    ``middle``: the middle map. For an even number of maps, this is the last map in the first half (FitNets' hint).
+    ``last``: the last map. ``maps``: all maps, paired from the end if one network has more. If either network has no
+    maps, ``middle`` pairs the middle layers, ``last`` pairs the features, and ``maps`` gives no pairs.
     """
     if kind == "none":
         return []
@@ -85,17 +85,18 @@ def default_taps(
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
-    """Raise :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
+    """Raise :class:`UserError` naming the setting ``key``, unless all ``names`` are taps of the network."""
     with torch.device("meta"):
         model = build_network(network)
     _points(model, network, names, key)
 
 
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
-    """Run one forward pass of a batch and return logits [B, C] and tap -> output, with gradients.
+    """Return a function that runs one forward pass of a batch.
 
-    ``model`` is built from ``network``. If a module is called several times in a pass, its last output is read. A
-    module that changes its input in place, such as ``ReLU(inplace=True)``, changes the output of a tap before it.
+    The function returns logits [B, C] and tap -> output, with gradients. ``model`` is built from ``network``. If a
+    module is called several times in a pass, its last output is read. A module that changes its input in place, such as
+    ``ReLU(inplace=True)``, also changes the output of the tap before it.
 
     Raises:
         UserError: A tap is unknown, or has no tensor in the first pass. The message names the setting ``key``.
@@ -121,9 +122,9 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Return a function batch -> features [B, H]: the inputs of the last layer of ``model``, built by ``network``.
+    """Return a function batch -> features [B, H]: the inputs of the last layer of ``model``, built from ``network``.
 
-    The features of a text are those at [CLS].
+    For a text, the features are read at [CLS].
     """
     if network.reads_texts:
         return model.features
@@ -133,7 +134,7 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:
-    """Register a hook that stores the value at ``point`` in ``outputs[name]``; return its handle, which removes it."""
+    """Register a hook that stores the value at ``point`` in ``outputs[name]``; return the handle for its removal."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         outputs[name] = inputs[0]
@@ -165,7 +166,7 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
 def _named_points(network: Network) -> dict[str, _Point]:
     """Return the position of each named tap, in forward order.
 
-    ReLU and pooling of a CNN and an MLP are not modules. Their output is read as the next module's input.
+    In a CNN or an MLP, ReLU and pooling are not modules. Their output is read as the next module's input.
     """
     spec, head = network.spec, network.head.removesuffix(".")
     blocks: list[_Point] = []

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies and tokenized texts: token ids concatenated, and padded batches of texts of similar length."""
+"""WordPiece vocabularies and tokenized texts: concatenated token ids, and padded batches of texts of similar length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class Encoded:
-    """Texts as token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``; its second sentence starts at ``second[i]``."""
+    """Texts as token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``.
+
+    The second sentence of text i starts at position ``second[i]`` of the text.
+    """
 
     ids: Tensor  # int32 [total tokens]
     offsets: Tensor  # int64 [N + 1]
@@ -50,7 +53,7 @@ class Encoded:
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        """Return the texts ``rows``, padded to the longest of them: ``ids``, ``mask``, ``types`` int64 [B, L]."""
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
         mask = position < lengths[:, None]
@@ -60,7 +63,7 @@ class Encoded:
         return {"ids": ids, "mask": mask, "types": types.long()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by name, as they are stored."""
+        """Return the tensors by the names under which they are stored."""
         return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
 
 
@@ -68,13 +71,13 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     """Return the tokenizer that ``source`` describes; :func:`cut_to` sets the number of tokens.
 
     Args:
-        source: One of these: a folder or a repository of the hub, whose own tokenizer is read as by
-            ``transformers.AutoTokenizer``; a ``tokenizer.json``; a file with one word piece per line. The last is
-            read as by BERT's uncased tokenizer unless it is a ``vocab.txt`` beside a tokenizer of its own.
+        source: A folder, a hub repository, a ``tokenizer.json``, or a file with one word piece per line. The
+            tokenizer of a folder or repository is read as by ``transformers.AutoTokenizer``. A word piece file is read
+            as by BERT's uncased tokenizer, unless it is a ``vocab.txt`` in a folder that has its own tokenizer files.
         revision: Commit of the repository.
 
     Raises:
-        UserError: There is no BERT tokenizer. The message names the file.
+        UserError: No BERT tokenizer was found, or it cannot be read. The message names the file.
     """
     path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
@@ -137,8 +140,9 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
     The library's WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
-    (tested). Its BPE trainer does not. The BPE pieces become ``piece`` or ``##piece`` by their position in a word, most
-    frequent first. They follow all single characters of the texts and of ASCII, so that these are never [UNK].
+    (tested). Its BPE trainer is deterministic. The BPE pieces become ``piece`` or ``##piece`` by their position in a
+    word, most frequent first. They follow all single characters of the texts and of ASCII, so that these characters are
+    never [UNK].
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -173,7 +177,7 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     """Return ``tokenizer`` with texts truncated to ``max_length`` tokens.
 
     Raises:
-        UserError: The tokenizer's limit is lower.
+        UserError: ``max_length`` exceeds the tokenizer's own limit.
     """
     from tokenizers import Tokenizer
 
@@ -189,15 +193,15 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """Return the number of rows of the embedding that ``tokenizer`` needs."""
+    """Return the number of embedding rows that ``tokenizer`` needs."""
     return max(tokenizer.get_vocab().values()) + 1
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
-    """Encode ``texts`` (with their second sentences ``pairs``).
+    """Encode ``texts`` and, if given, their second sentences ``pairs``.
 
     Raises:
-        UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit.
+        UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit the texts.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     tokens: list[int] = []
@@ -217,8 +221,8 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
     """Return row numbers in batches of texts of similar length, so that there is little padding.
 
-    With a ``generator``: shuffled, sorted by length within pools of 32 batches, with the batches shuffled again.
-    Without: longest first (evaluation). Each row appears once.
+    With a ``generator`` (training), rows are shuffled and sorted by length within pools of 32 batches, and the batches
+    are shuffled again. Without a ``generator`` (evaluation), the longest texts come first. Each row appears once.
     """
     count = len(lengths)
     if generator is None:

@@ -1,4 +1,4 @@
-"""Checks of shape and labels for image readers, and reading of tar archives.
+"""Shape and label checks for image readers, and a tar archive reader.
 
 Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
 :class:`UserError` naming the file.
@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return a reader of train and test images, for formats whose two parts are read in the same way."""
+    """Return an image reader for formats that store the train and test images in the same way."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes
@@ -36,13 +36,13 @@ def by_part(read: PartReader) -> ImageReader:
 
 
 def check_shape(where: object, image_shape: tuple[int, ...], shape: list[int]) -> None:
-    """Check that ``image_shape`` (channels, height, width) of the images in ``where`` is ``task.shape``."""
+    """Check that the images in ``where`` have the shape (channels, height, width) that ``task.shape`` gives."""
     if tuple(image_shape) != tuple(shape):
         raise UserError(f"its images are {sides(image_shape)}, but task.shape is {sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
-    """Check that ``labels`` (integers [N]) are 0 to ``classes`` - 1."""
+    """Check that ``labels`` (integers [N]) are between 0 and ``classes`` - 1."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         first = int(wrong[0])
@@ -52,7 +52,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return the problem of ``images`` from a reader (types, lengths, shapes, ranges); "" if there is none."""
+    """Return what is wrong with ``images`` from a reader (types, lengths, shapes, ranges); "" if they are valid."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
@@ -73,7 +73,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
 
 
 def concatenate_images(where: object, files: list[Images]) -> Images:
-    """Return the images of several files (without writers), of at least one image."""
+    """Return the images of several files as one :class:`Images` without writers. At least one image is required."""
     if not sum(map(len, files)):
         raise UserError("no images found", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
@@ -98,9 +98,9 @@ _EXTENDED = (
 
 
 class _Info(tarfile.TarInfo):
-    """The header of an archive's member.
+    """The header of an archive member.
 
-    Raises ValueError for an extended header that is too large, before reading it.
+    An extended header that is too large raises ValueError before it is read.
     """
 
     @classmethod
@@ -113,7 +113,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Capped:
-    """A stream of at most ``most`` bytes, as a protection against decompression bombs."""
+    """A stream that yields at most ``most`` bytes, as a protection against decompression bombs."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
@@ -131,8 +131,8 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
 
     Raises:
-        UserError: The archive is truncated, or a member points outside the archive, is not a plain file or folder, is
-            repeated, or is larger than ``most`` bytes. The message names the archive.
+        UserError: The archive is truncated or has a member that points outside it or is not a plain file or folder,
+            or a wanted member is repeated or larger than ``most`` bytes. The message names the archive.
     """
     contents: dict[str, bytes] = {}
     try:

@@ -32,7 +32,7 @@ CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """An official release: its folder, the batch files of train and test, and the number of label bytes per record."""
+    """An official release: its folder, its train and test batch files, and the number of label bytes per record."""
 
     folder: str
     files: dict[str, list[str]]
@@ -50,13 +50,13 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images: each entry is a folder of batches or a tar (.tar.gz) of that folder.
+    """Return train and test images. Each entry is a batch folder or a tar archive (.tar, .tar.gz) of that folder.
 
-    uint8 [N, 3, 32, 32]; CIFAR-100 with its fine labels. A note reports missing images, because a file that ends at a
-    record's border shows no other sign of truncation.
+    The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
+    that was truncated between two records shows no other sign of damage.
 
     Raises:
-        UserError: A file is damaged. The message names it.
+        UserError: A file is damaged. The message names the file.
     """
     parts = by_part(_read_part)(folder, settings)
     for part, images in (("train", parts.train), ("test", parts.test)):
@@ -78,7 +78,7 @@ def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[in
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
-    """Yield name, bytes and layout of each batch file."""
+    """Yield the name, bytes and layout of each batch file."""
     if path.is_dir():
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
@@ -99,7 +99,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
 
 
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
-    """Return the first release that has a file among ``names``."""
+    """Return the first release in ``CIFAR_LAYOUTS`` that has a file among ``names``."""
     for layout in CIFAR_LAYOUTS:
         if not names.isdisjoint(layout.files[part]):
             return layout
@@ -152,7 +152,7 @@ PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TY
 
 
 class Refused(Exception):
-    """The file is damaged, or holds more than plain data; the text says which."""
+    """The file is damaged, or contains more than plain data. The message states which."""
 
 
 class _Array:
@@ -168,13 +168,13 @@ class _Array:
 
 
 def read_literals(content: bytes) -> Any:
-    """Return the value in ``content``, without running code.
+    """Return the Python value that the pickle ``content`` encodes, without running code.
 
-    It consists of dicts (keys str or bytes), lists, tuples, integers and strings, and of uint8 numpy arrays in the top
-    dict.
+    The value may contain dicts (keys str or bytes), lists, tuples, integers and strings. uint8 numpy arrays are allowed
+    in the top-level dict.
 
     Raises:
-        Refused: It holds anything else.
+        Refused: The pickle contains anything else.
     """
     machine = _Machine(len(content))
     try:

@@ -28,10 +28,10 @@ MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 @by_part
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Return the images of the trees ``entries``, uint8, sorted by class and file name.
+    """Return the images in the folder trees ``entries``, uint8, sorted by class and file name.
 
-    The folders' names must be ``classes``, all of them. Images of another size are center-cropped and scaled. Nothing
-    is unpacked to disk. Raises :class:`UserError` naming the file.
+    The folder names must be exactly ``classes``. Images of another size are center-cropped and scaled. Nothing is
+    unpacked to disk. Raises :class:`UserError` naming the file.
     """
     return concatenate_images(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
 
@@ -72,7 +72,7 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 
 def check_image_file(file: Path) -> None:
-    """Check that ``file`` is a PNG or JPEG image by name and size. Raises :class:`UserError`."""
+    """Check that ``file`` is a PNG or JPEG image by its name and size. Raises :class:`UserError`."""
     _check_file(str(file), file.name, file.stat().st_size)
 
 
@@ -96,7 +96,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _check_list(archive: Path) -> None:
-    """Refuse an archive whose end record announces a long list of members, before that list is read."""
+    """Raise an error if the end record of ``archive`` announces too many members, before the member list is read."""
     with archive.open("rb") as file:
         file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
         tail = file.read()
@@ -107,7 +107,7 @@ def _check_list(archive: Path) -> None:
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
-    """Check the archive's names and the sizes of its image files in folder ``inside``; return these files."""
+    """Return the image files in folder ``inside``, after checking their sizes and the archive's member names."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
         raise UserError(f"has {len(members)} members, more than the limit of {MAX_MEMBERS}", archive)
@@ -153,9 +153,10 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
-    """Return ``image`` as viewers show it on a white page, gray or RGB by the channels in ``shape``.
+    """Return ``image`` as a viewer shows it on a white page, in gray or RGB depending on the channels in ``shape``.
 
-    It is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this function.
+    The image is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this
+    function.
     """
     mode = MODES.get(shape[0])
     if mode is None:

@@ -1,6 +1,6 @@
-"""gld23k, landmarks with their photographers (Google Landmarks v2, federated split of Hsu et al. 2020).
+"""gld23k: landmark photographs grouped by photographer (Google Landmarks v2, federated split of Hsu et al. 2020).
 
-The layout is that of TFF and FedML: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns
+The folder layout matches TFF and FedML: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns
 user_id, image_id, class), and next to that folder ``images/<image_id>.jpg``.
 """
 
@@ -33,8 +33,8 @@ class _Row:
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return the training images with users, and the test images of ``task.local.test`` without users.
 
-    Images are uint8, each the centered part of its photograph scaled to ``settings.shape``. Raises :class:`UserError`
-    naming the file, and the line of a CSV file.
+    Images are uint8. Each is the centered part of its photograph, scaled to ``settings.shape``. Errors are raised as
+    :class:`UserError` naming the file, and the line for a CSV file.
     """
     local, classes = settings.local, len(settings.classes)
     seen: set[Path] = set()
@@ -50,7 +50,7 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
 
 def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
-    """Return the rows of one CSV file. Add the images' paths to ``seen``, which holds those of the previous files."""
+    """Return the rows of one CSV file. ``seen`` holds the image paths of previous files; add the new paths to it."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
     wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
@@ -76,7 +76,7 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
 
 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:
-    """Return the images ``paths`` as uint8 [N, C, H, W]. Each folder is read once, and recorded as one entry."""
+    """Return the images at ``paths`` as uint8 [N, C, H, W]. Each folder is read once and recorded as one entry."""
     pixels = np.empty((len(paths), *shape), np.uint8)
     row_of = {path: row for row, path in enumerate(paths)}
     for images in dict.fromkeys(path.parent for path in paths):

@@ -24,8 +24,8 @@ from knot_runner.util.errors import UserError
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
     """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
 
-    The examples are drawn from (seed, client). Their number is rounded, and at least one, but never all. A client with
-    one example holds out none.
+    The examples are drawn from (seed, client). Each client holds out the rounded share, at least one example and never
+    all. A client with one example holds out none.
     """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
@@ -41,8 +41,8 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     """Return the numbers of the clients that participate in no round, ascending.
 
-    They are a ``share`` of the clients, rounded, at least one, drawn from the seed. Raises :class:`UserError` if no
-    client remains to train.
+    These clients are drawn from the seed: a ``share`` of all clients, rounded, and at least one. Raises
+    :class:`UserError` if no client remains to train.
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
@@ -51,7 +51,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """Return ``count`` of the clients, ascending, drawn with the name ``name``."""
+    """Return the numbers of ``count`` random clients, ascending. ``name`` identifies the draw."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -67,18 +67,19 @@ ALTERED_NOTES = {
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """Return the clients whose examples are altered, ascending.
+    """Return the numbers of the clients whose examples are altered, ascending.
 
-    They are a share of all clients, at least one and never all, drawn from (seed, kind).
+    These clients are drawn from (seed, kind): a share of all clients, at least one and never all.
     """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Return ``task`` with altered examples of some clients, and ``partition`` with these clients as group 1.
+    """Return ``task`` with some clients' examples altered, and ``partition`` with these clients as group 1.
 
-    Held-out examples are altered, too. Raises :class:`UserError` if another client has one of these examples.
+    The examples held out for validation are altered, too. Raises :class:`UserError` if another client shares an altered
+    example.
     """
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
@@ -99,7 +100,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
-    """Return a copy of ``images`` with altered images at ``rows``; ``classes``: the classes in training."""
+    """Return a copy of ``images`` with altered images at ``rows``; ``classes``: the classes of the training images."""
     chosen = np.sort(np.concatenate(rows))
     if kind == "shift":
         pixels = images.pixels.copy()
@@ -147,7 +148,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     Labels are hidden before images are drawn, so they cannot influence the selection.
 
     Raises:
-        UserError: The message names the key below ``transfer``, or the file.
+        UserError: The images cannot be loaded. The message names the key below ``transfer``, or the file.
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
@@ -167,10 +168,10 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """Return ``task`` with ``other`` as its transfer set, in the shape and type of the images of ``task``.
+    """Return ``task`` with ``other`` as its transfer set, converted to the shape and type of the images of ``task``.
 
     Raises:
-        UserError: The images cannot be converted, or are those of ``task``.
+        UserError: The images cannot be converted.
     """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"

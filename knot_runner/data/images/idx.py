@@ -1,7 +1,7 @@
-"""Files of plain numbers, possibly compressed by gzip: idx (MNIST, Fashion-MNIST) and USPS text.
+"""Readers for files of plain numbers, optionally gzip-compressed: idx (MNIST, Fashion-MNIST) and USPS text.
 
-idx: a magic number, sizes, then one byte per value. USPS (zip.train, zip.test): each line has a label and 256 gray
-levels in [-1, 1].
+An idx file has a magic number and sizes, followed by one byte per value. Each line of a USPS file (zip.train, zip.test)
+has a label and 256 gray levels in [-1, 1].
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ USPS_SIDE = 16
 
 @by_part
 def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Return the images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
+    """Return the images in ``entries``, pairs of an image file and a label file, as uint8 [N, 1, H, W].
 
-    Raises :class:`UserError` for a wrong magic number, a file cut short or too long, and counts that do not agree.
+    Raises :class:`UserError` if a magic number is wrong, a file is too short or too long, or the counts do not agree.
     """
     if len(entries) % 2:
         raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")
@@ -47,7 +47,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
 
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
-    """Return a file of ``kind`` images as uint8 [N, H, W], of labels as [N]."""
+    """Return the content of a file as uint8: images as [N, H, W], labels as [N]. ``kind`` states which."""
     sizes = 3 if kind == "images" else 1
     head_bytes = 4 * (1 + sizes)
     with file_errors(path), open_unpacked(path) as file:

@@ -1,6 +1,6 @@
-"""Load an image task from its source, check it before training, and give its classes coordinates.
+"""Load an image task from its source, check it before training, and assign coordinates to its classes.
 
-The distance between the coordinates of two classes measures how bad a confusion is.
+The distance between the coordinates of two classes measures how severe it is to confuse them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return one point per class [C][d] by ``task.geometry``; None for "given" without coordinates."""
+    """Return one point per class [C][d] according to ``task.geometry``; None for "given" without coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -49,14 +49,14 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` at their ``coordinates``; without coordinates, all pairs have the same distance."""
+    """Return ``classes`` at their ``coordinates``. Without coordinates, all pairs of classes have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return points [C][C + S] at distance ``WITHIN`` in the same superclass, and ``ACROSS`` in different ones.
+    """Return points [C][C + S]: at distance ``WITHIN`` within a superclass, and at distance ``ACROSS`` otherwise.
 
-    A point is the scaled unit vector of the class, followed by that of its superclass.
+    A point is the scaled unit vector of the class, followed by the scaled unit vector of its superclass.
     """
     of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
     class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
@@ -65,7 +65,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return the problem of the ``parts`` that a plug-in read; "" if there is none."""
+    """Return what is wrong with the ``parts`` that a plug-in's reader returned; "" if they are valid."""
     from knot_runner.data.images.checks import images_problem  # of files, which embedded images need not
 
     if not isinstance(parts, ImageParts):
@@ -91,12 +91,12 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """Return the images of ``settings.source``, with held-out test images and at most ``max_examples`` of them.
+    """Return the task of ``settings.source``, with held-out test images and at most ``max_examples`` training images.
 
     ``data_root``: the folder of ``local`` sources. Equal settings and files give bitwise equal tasks.
 
     Raises:
-        UserError: The message names the key or file.
+        UserError: The data cannot be loaded. The message names the key or file.
     """
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
@@ -117,7 +117,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """Return the images of ``settings.source`` from its reader, unchanged, and the files that hold them."""
+    """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
     if settings.source == "local":
         folder = open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
@@ -135,9 +135,9 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 def open_source(
     settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
 ) -> DataFolder:
-    """Check ``task.local`` without reading files, and return the data folder.
+    """Return the data folder after checking ``task.local`` without reading files.
 
-    ``formats`` lists the formats that can be read.
+    ``formats`` lists the supported file formats.
 
     Raises:
         UserError: A file is missing, or its format is unknown.
@@ -159,7 +159,7 @@ def open_source(
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
-    """Return (train, test, notes). Test images are held out if the source has none. The numbers of both are limited."""
+    """Return (train, test, notes). Test images are held out if the source has none. Both parts are limited in size."""
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
@@ -175,14 +175,14 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all images as uint8, or all as float32 if one of them is."""
+    """Return all images as uint8, or all images as float32 if any of them is float32."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """Return ``pixels``, uint8 or floating point, in 0..1 as ``dtype``."""
+    """Return ``pixels`` (uint8 or floating point) scaled to 0..1, as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats
 
@@ -190,7 +190,7 @@ def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
 def read_digits(shape: list[int]) -> Images:
     """Return scikit-learn's 1,797 real 8x8 digits (gray levels 0 to 16) as uint8 [1797, *shape].
 
-    They are scaled bilinearly to height and width, with the same values in every channel.
+    The digits are scaled bilinearly to height and width, and every channel has the same values.
     """
     table = _digits_table()
     gray_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
@@ -203,7 +203,7 @@ def read_digits(shape: list[int]) -> Images:
 def _digits_table() -> np.ndarray:
     """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
 
-    They are read from the file in scikit-learn, because importing it, and pandas with it, takes a second.
+    The table is read directly from scikit-learn's data file, because importing scikit-learn and pandas takes a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None  # a dependency

@@ -1,4 +1,4 @@
-"""Assignment of images to clients: by a table of counts, by writers and files, or by numbers of classes and images."""
+"""Assign images to clients by a table of counts, by writers and files, or by numbers of classes and images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Return the number of images of each class at every client, int64 [clients, classes].
+    """Return the number of images per client and class, int64 [clients, classes].
 
     ``owner`` [N]: the client of each image, or NOBODY.
     """
@@ -45,7 +45,7 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the owner of every image, int64 [N].
 
-    Owners get ``counts`` [clients, classes] random images. Other images have no owner.
+    Each client gets ``counts`` [clients, classes] random images of each class. The remaining images have no owner.
     """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -75,12 +75,12 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return the client's number of each of ``images``, or NOBODY; None if the source has no owners."""
+    """Return the client number of each image in ``images``, or NOBODY; None if the source has no owners."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return one client for each number in ``numbers``, which has one entry per training example."""
+    """Return a partition with one client per owner. ``numbers`` has the owner's number for each training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
@@ -106,7 +106,10 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """Return the clients with at least ``settings.least`` images, and of these ``settings.num_clients`` random ones."""
+    """Return ``settings.num_clients`` random clients among the clients with at least ``settings.least`` images.
+
+    Without ``num_clients``, return all clients with enough images.
+    """
     sizes = np.array([len(rows) for rows in whole.train])
     least, wanted, total = settings.least, settings.num_clients, len(sizes)
     kept = np.flatnonzero(sizes >= least)
@@ -138,10 +141,10 @@ TEST_SHARE = 1 / 6
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return the partition of Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    Each number in it is a setting. Client u has the classes (u + j) mod C of the C classes with training images, j =
-    0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the
-    number of training images. Of each class it has int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test
-    images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
+    The numbers in that script are settings. Client u has the classes (u + j) mod C of the C classes with training
+    images, j = 0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum
+    to the number of training images. For each class, the client has int(share * n_u) + 1 training and int(share * n_u /
+    6) + 1 test images, with normalized shares ~ lognormal(1, 1). Several clients may have the same image.
     """
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
@@ -165,10 +168,10 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the rows of each client: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
+    """Return each client's rows: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
 
-    Classes are shuffled. A class with too few remaining images starts again. No client has an image twice, because its
-    labels differ.
+    The images of each class are shuffled. If too few images of a class remain, its first images are used again. No
+    client has an image twice, because its labels are distinct.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
     start, rows = dict.fromkeys(pools, 0), []

@@ -46,7 +46,7 @@ REMEDIES = {
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``), determined by ``seed``.
+    """Return the partition of ``task`` that ``settings`` (one of ``PARTITION_SETTINGS``) and ``seed`` determine.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
 
@@ -74,14 +74,17 @@ def partition_rng(seed: int, kind: str) -> np.random.Generator:
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """Return the partition in which client ``owner[i]`` has training image i. Test images follow the classes."""
+    """Return the partition in which client ``owner[i]`` has training image i.
+
+    Each client's test images follow the class proportions of its training images.
+    """
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
-    """Return a line on classes that have test images only."""
+    """Return a note on classes that have test images but no training images; [] if there are no such classes."""
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
@@ -105,7 +108,8 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition as FLex&Chill's later public code.
 
-    Each client first gets a minimum number of images. The others are divided by Dir(alpha) shares of each class.
+    Each client first gets a minimum number of images. The remaining images of each class are divided by Dir(alpha)
+    shares.
     """
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
@@ -130,8 +134,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition by a Dirichlet mixture of classes per client (Hsu et al. 2019).
 
-    The prior is alpha * C times the classes' frequencies. It is Dir(alpha, ..., alpha) for equally frequent classes. As
-    alpha grows, clients become IID for any frequencies.
+    The prior is alpha * C times the class frequencies, which equals Dir(alpha, ..., alpha) for equally frequent
+    classes. As alpha grows, clients become IID for any frequencies.
     """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
@@ -154,7 +158,7 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition as McMahan et al. (2017).
 
-    The sizes of shards differ by at most one image, so that no image is left over.
+    Shard sizes differ by at most one image, so that no image is left over.
     """
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
@@ -170,7 +174,9 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
-    """Return groups of neighboring classes: pairs, or at most half as many groups as ``clients``.
+    """Return groups of neighboring classes.
+
+    The groups are pairs, or larger groups if ``clients`` // 2 is less than the number of pairs.
 
     Raises:
         UserError: There are too few classes.
@@ -219,7 +225,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     training images are left out, with a note.
 
     Raises:
-        UserError: Other data have no owners, no client is left, or fewer than ``clients``.
+        UserError: Data from another source have no owners, or no clients or fewer than ``num_clients`` remain.
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
@@ -242,7 +248,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
-    """Return the problem of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if none."""
+    """Return the defect of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if it is valid."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)

@@ -1,6 +1,6 @@
-"""Views of images for a student whose teacher sees the originals: gray, edges, half the resolution.
+"""Image views for a student whose teacher sees the originals: gray, edges, half the resolution.
 
-The views are ours; Gupta et al. (2016) use pairs of color and depth.
+The views are our own choice; Gupta et al. (2016) use pairs of color and depth images.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def viewed_images(images: Images, view: View) -> Images:
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """Return ``task`` for images like ``train``, which show a view.
+    """Return ``task`` adapted to the images ``train``, which are the output of a view.
 
-    The task has their shape, and the mean and standard deviation of each of their channels.
+    The task gets the shape of these images, and the mean and standard deviation of each of their channels.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
@@ -38,7 +38,7 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """Return [N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels. Images with one channel are unchanged."""
+    """Return the weighted channel sum [N, 1, H, W] of pixels [N, 3, H, W]. Images with one channel are unchanged."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
@@ -47,8 +47,8 @@ def gray(pixels: np.ndarray) -> np.ndarray:
 def edges(pixels: np.ndarray) -> np.ndarray:
     """Return the edges [N, 1, H, W] of images [N, C, H, W] in 0 to 1.
 
-    The value is the length of the gradient of gray by Sobel's two kernels, divided by its largest possible value 4
-    sqrt(2). Beyond the border, the nearest pixel counts.
+    The value is the gradient magnitude of the gray image by the two Sobel kernels, divided by its largest possible
+    value 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
     """
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
@@ -58,6 +58,6 @@ def edges(pixels: np.ndarray) -> np.ndarray:
 
 
 def half_size(pixels: np.ndarray) -> np.ndarray:
-    """Return [N, C, H, W] -> [N, C, H/2, W/2], the mean of each 2x2 block of pixels."""
+    """Return the mean of each 2x2 block of pixels: [N, C, H, W] -> [N, C, H/2, W/2]."""
     count, channels, height, width = pixels.shape
     return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

@@ -1,4 +1,4 @@
-"""The engine that ``hardware`` selects, without fallback. With several architectures, there is one engine for each."""
+"""Select the engine that ``hardware`` names, without fallback. Several architectures may get one engine each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 class EngineInputs:
     """Inputs for building an engine.
 
-    Requests refer to ``networks`` by their index; ``note`` prints a line for the user; ``plugins``: those of the run.
+    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
+    of the run.
     """
 
     hardware: HardwareSettings
@@ -48,9 +49,9 @@ def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """Return the engine, ready to train.
+    """Return an engine that is ready to train.
 
-    ``auto`` selects the engine of the device; for text models and custom models, it selects loop instead of stacked.
+    ``auto`` selects the engine by the device; for text models and custom models, it selects loop instead of stacked.
     ``others``: further networks, with the numbers 1, 2, ... in requests.
 
     Raises:
@@ -85,7 +86,7 @@ def make_lean(inputs: EngineInputs) -> Engine:
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=stacked``, for image models of the package on any device."""
+    """Return ``hardware.engine=stacked``, for the package's own image models on any device."""
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
@@ -115,7 +116,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
 
 
 def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
-    """Return an engine of worker processes of the class ``kind``; ``options``: further arguments of its constructor."""
+    """Return an engine with worker processes, of the class ``kind``. ``options``: further constructor arguments."""
     network, *others = inputs.networks
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
     return kind(
@@ -137,7 +138,7 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 class PerNetwork:
     """One engine for each network, in this process; requests for network k go to ``engines[k]``.
 
-    The engines run one after another, on the same device and data. (The workers of the lean engine train any network.)
+    The engines run one after another, on the same device and data. (A worker of the lean engine trains any network.)
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:

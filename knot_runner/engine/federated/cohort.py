@@ -1,7 +1,7 @@
-"""The interface of engines: requests (a client's local training, inference) and results, as plain data.
+"""The engine interface: requests (a client's local training, inference) and results, as plain data.
 
-:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here carry
-their tensors, because a round has thousands of requests, each is executed once, and none is stored.
+:mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here contain
+tensors directly, because a round has thousands of requests, and each request is executed once and never stored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class ClientModel:
 class LocalResult:
     """The result of local training, in addition to the module's weights.
 
-    ``loss``: mean loss over all steps; ``steps``: optimizer steps; ``kept``: further tensors of a program, by name.
+    ``loss``: mean loss over all steps; ``steps``: number of optimizer steps; ``kept``: a program's further tensors, by
+    name.
     """
 
     loss: float
@@ -55,7 +56,7 @@ class LocalWork:
     """Inputs of a local program.
 
     ``model``: the module, with the request's weights and buffers; its final state is the client's result. ``examples``:
-    those of the client; ``tensors``: those of the program, on the module's device.
+    the client's examples; ``tensors``: the program's tensors, on the module's device.
     """
 
     request: LocalTraining
@@ -83,9 +84,9 @@ class LocalWork:
 class LocalProgram:
     """A replacement for the steps of local training: ``run(settings, work)``.
 
-    ``settings``: plain data; ``tensors``: its inputs in addition to the request's, by name; ``further``: its epochs in
-    addition to the request's, which count as costs. Worker processes find ``run`` by its module and name, so it must be
-    defined at the top level of a module of the package or of a plug-in.
+    ``settings``: plain data; ``tensors``: inputs in addition to the request's tensors, by name; ``further``: the number
+    of epochs in addition to the request's epochs, for cost accounting. Worker processes look up ``run`` by its module
+    and name, so it must be defined at the top level of a module of the package or of a plug-in.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
@@ -103,16 +104,16 @@ class LocalTraining:
         round: The round, counted from 0.
         seed: The seed of the run.
         start: The model that training starts from, in the dtype of the computation. Requests of a round may share
-            it.
+            this object.
         rows: Rows [n] int64 of the training examples.
         test_rows: Rows [m] of the test examples that evaluate the model before and after training.
         control: [P], added to every gradient (SCAFFOLD).
         inputs: The objective's inputs for each row, name -> [n, ...].
-        models: Further models whose features the objective reads, such as the client's last one.
+        models: Further models whose features the objective reads, such as the client's previous model.
         network: Number of the engine's network.
-        held: Number of rows at the end that are held out from training. Their mean loss is computed every
-            ``recipe.check`` steps, training stops after ``recipe.patience`` steps without a lower one, and the weights
-            with the lowest one are returned.
+        held: Number of final rows that are held out from training. Their mean loss is computed every
+            ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower mean loss, and the
+            weights with the lowest mean loss are returned.
         program: Replaces the training steps. Every engine runs it in the plain loop.
     """
 
@@ -135,7 +136,7 @@ class LocalTraining:
         """Return the model ``name``, whose features the objective reads.
 
         Raises:
-            UserError: The request has no such model.
+            UserError: The request has no model of this name.
         """
         models = {"start": self.start, **self.models}
         if name not in models:
@@ -144,9 +145,9 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is SGD at a constant rate, without early stopping, on a loss of logits and features.
+        """Return whether the request is SGD at a constant rate, without held-out rows, program or use of the head.
 
-        Every engine runs such requests. Other requests run in the plain loop.
+        Every engine has its own training loop for these requests. All other requests run in the plain loop.
         """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -162,8 +163,8 @@ class Trained:
         buffers: The running statistics [Q].
         steps: The number of optimizer steps.
         loss: The mean training loss over all steps, without the proximal term.
-        before: The number of correct predictions on its test examples before training.
-        after: The same after training.
+        before: The number of correct predictions on the request's test examples before training.
+        after: The number of correct predictions on the same examples after training.
         finite: Whether all weights are finite. The engine checks this while the weights are in the cache.
         kept: Further tensors that a program returns.
     """
@@ -190,11 +191,11 @@ class Inference:
 
     Attributes:
         network: The number of the engine's network.
-        output: With ``features``, the result is the input of the last layer.
-        many: Whether other models are evaluated on the same rows. The engine may then share work that depends on
-            the rows only, which changes rounding.
-        body: Identifier of the body, equal for models that differ in their heads only. The engine may then compute
-            the inputs of the heads once, with the same bits.
+        output: With ``features``, the result is the input of the last layer instead of the logits.
+        many: Whether other models are evaluated on the same rows. The engine may then share work that depends only
+            on the rows, which changes rounding.
+        body: Identifier of the body, equal for models that differ only in their heads. The engine may then compute
+            the heads' inputs once; the results are bitwise equal.
     """
 
     model: ClientModel
@@ -207,7 +208,7 @@ class Inference:
 
 
 class Engine(Protocol):
-    """Trains cohorts and infers. Results do not depend on the order of requests, on workers, or on chunks."""
+    """Trains cohorts and runs inference. Results do not depend on the order of requests, on workers, or on chunks."""
 
     name: str
     device: torch.device
@@ -227,7 +228,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """A number of epochs that train all parameters, only the head, or all but the head."""
+    """A number of epochs that train all parameters, only the head, or all parameters except the head."""
 
     epochs: int
     trains: Literal["all", "head", "body"] = "all"
@@ -237,12 +238,13 @@ class Phase:
 class Recipe:
     """The configuration of a client's training: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2.
 
-    It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
-    start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.groups.StageSettings` are what a user
-    writes, as they stand in the stage's key: the two share optimizer, rate, batch and decay, and nothing around them.
+    A method computes it from the settings for one client and one round (for example, a learning rate from a
+    temperature), and it is never stored. In contrast, :class:`~knot_runner.config.settings.groups.StageSettings` are
+    the settings that a user writes and that a stage's key contains. Both classes have an optimizer, learning rate,
+    batch size and weight decay.
 
     ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, with T the maximum number of steps. ``check``,
-    ``patience``: for requests with held-out rows (:class:`LocalTraining`).
+    ``patience``: early stopping for requests with held-out rows (:class:`LocalTraining`).
     """
 
     phases: tuple[Phase, ...]
@@ -267,10 +269,10 @@ def cosine_rate(lr: float, step: int, steps: int) -> float:
 
 
 class Course:
-    """The schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``.
+    """The schedule of ``recipe`` for training ``model`` with ``optimizers`` for at most ``steps`` steps.
 
-    ``held_loss()`` returns the loss of held-out examples, if any. It is also computed before the first step and after
-    the last.
+    ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
+    the last step.
     """
 
     def __init__(
@@ -284,7 +286,10 @@ class Course:
             self._check(0)
 
     def ends(self, step: int) -> bool:
-        """Return whether training ends after ``step`` steps. If so, restore the best model that was checked."""
+        """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
+
+        If training ends, the best model that was checked is restored.
+        """
         if self._recipe.cosine:
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:

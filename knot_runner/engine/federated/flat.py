@@ -1,6 +1,6 @@
 """A model's parameters and buffers as two flat vectors.
 
-With them, averaging, control variates and stacking are one line each.
+With flat vectors, averaging, control variates and stacking take one line of code each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Field:
-    """The range of one tensor in a flat vector."""
+    """The range of one tensor within a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Field:
 
     @property
     def stop(self) -> int:
-        """Return the index after its last value."""
+        """Return the index after the tensor's last value."""
         return self.start + prod(self.shape)
 
 
@@ -60,7 +60,7 @@ class FlatLayout:
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
-        """Return the mask [P] of the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
+        """Return the mask [P] of the parameters ``keep``: ``head``, ``body`` (all except the head) or ``all``."""
         mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             is_head = field.name.startswith(self.head)
@@ -69,13 +69,13 @@ class FlatLayout:
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
-        """Return the mask [P] of the parameters whose names match ``patterns``.
+        """Return the mask [P] of the parameters that ``patterns`` select by name.
 
-        Patterns use the syntax of file names; ``head`` stands for the head. A parameter is selected if it matches a
-        pattern, and no pattern that begins with "!".
+        Patterns use file name syntax, and ``head`` stands for the head. A pattern that begins with "!" excludes
+        parameters. The other patterns select parameters; without any, all parameters are selected.
 
         Raises:
-            UserError: A pattern matches no parameter, or all.
+            UserError: A pattern matches no parameter, or no parameter is selected.
         """
         mask = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
@@ -93,7 +93,7 @@ class FlatLayout:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
     def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
-        """Return a copy of ``weights`` [P] with another ``head``, the parameters that ``mask("head")`` selects."""
+        """Return a copy of ``weights`` [P] with ``head`` in place of the parameters that ``mask("head")`` selects."""
         whole, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
@@ -103,7 +103,7 @@ class FlatLayout:
         return whole
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Return the views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
+        """Return a model's ``weights`` [P] outside the head, as views, and its ``buffers`` [Q]."""
         body = [field for field in self.parameters if not field.name.startswith(self.head)]
         return [*(weights[field.start : field.stop] for field in body), buffers]
 
@@ -116,19 +116,19 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """Return the layout of the network's model (built on the meta device: no memory, no random draws)."""
+    """Return the layout of the network's model, which is built on the meta device without memory or random draws."""
     with torch.device("meta"):
         model = build_network(network)
     return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))), network.head)
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return the initial weights [P] and buffers [Q] of all clients, float32; see :func:`initial_network`."""
+    """Return the initial weights [P] and buffers [Q] that all clients share, float32; see :func:`initial_network`."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """Return a new model, initialized from the run's seed; the encoder of a text model may be pretrained.
+    """Return a new model, initialized from the run's seed. The encoder of a text model may be pretrained.
 
     Raises:
         UserError: A custom model does not fit the images.
@@ -144,7 +144,7 @@ def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.M
 
 
 def check_network(network: Network, seed: int) -> None:
-    """Raise :class:`UserError` for a custom model that does not fit the images."""
+    """Raise :class:`UserError` if the network is a custom model that does not fit the images."""
     if isinstance(network.spec, CustomSettings):
         with seeded(seed, "check"):
             check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
@@ -172,7 +172,7 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the running statistics. A text model's buffer of position ids is not part of its state."""
+    """Return the running statistics. A text model's position id buffer is not part of the state."""
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 

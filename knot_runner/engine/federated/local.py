@@ -1,4 +1,4 @@
-"""Local training, as far as all engines share it: order and augmentation of epochs, steps, finite checks.
+"""Parts of local training that all engines share: epoch order, augmentation, step counts and finite checks.
 
 This module also orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
@@ -26,7 +26,7 @@ _Run = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the client's images: the parameters that train, the order, and the augmentation.
+    """One pass over the client's images: the trained parameters, the order and the augmentation.
 
     ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']:
     the augmentation of each image, or None.
@@ -39,7 +39,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Return the client's epochs, phase after phase, drawn from (seed, round, client), and equal in every engine."""
+    """Yield the client's epochs, phase after phase, drawn from (seed, round, client) and equal in every engine."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -59,19 +59,19 @@ def steps(recipe: Recipe, count: int) -> int:
 
 
 def finite(weights: Tensor) -> list[bool]:
-    """Return for each row of ``weights`` [S, P] whether all values are finite.
+    """Return, for each row of ``weights`` [S, P], whether all values are finite.
 
-    If the sum is finite, all terms are, because infinity and NaN propagate. A sum of finite terms may overflow, so rows
-    whose sum is not finite are checked value by value.
+    If the sum is finite, all terms are finite, because infinity and NaN propagate. A sum of finite terms may overflow,
+    so rows with a non-finite sum are checked value by value.
     """
     sums = weights.sum(1).tolist()
     return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]
 
 
 def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]:
-    """Return the results of ``cohort`` in its order.
+    """Run ``cohort`` with the longest trainings first, and return the results in the order of ``cohort``.
 
-    The longest training starts first, so that the last one to end is short.
+    A short training then ends last, so workers idle less.
     """
     longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
     results = run([cohort[i] for i in longest])
@@ -81,7 +81,7 @@ def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
     """Return the logits [n, classes] of every request, computed in chunks of examples.
 
-    A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers.
+    A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last is smaller.
     """
     parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
     pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]

@@ -1,4 +1,4 @@
-"""The plain loop over clients: modules, autograd, ``torch.optim``. The reference for the other engines."""
+"""The plain loop over clients: modules, autograd and ``torch.optim``. It is the reference for the other engines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Loop:
         """Do nothing, because there is nothing to free."""
 
     def train_client(self, request: LocalTraining) -> Trained:
-        """Train one client from the request's model, by its settings or program, and evaluate it before and after."""
+        """Train one client, starting from the request's model, by the request's settings or program.
+
+        The model is evaluated before and after training.
+        """
         model, start = self.model, request.start
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
@@ -129,7 +132,7 @@ class Loop:
         return result
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the request's objective under the current model."""
+        """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
         objective, labels = request.objective, self.data.labels
         inputs = ObjectiveInputs(
             labels[request.rows.to(labels.device)],
@@ -144,16 +147,16 @@ class Loop:
         return rows, loss
 
     def _features(self, request: LocalTraining, name: str) -> Tensor:
-        """Return the features [n, H] of the request's rows under its model ``name``."""
+        """Return the features [n, H] of the request's rows under the request's model ``name``."""
         weights, buffers = flat.flat_vectors(self.model)
         outputs = self._logits(Inference(request.model_of(name), request.rows, "train", output="features"))
         flat.load_flat(self.model, self.layout, weights, buffers)
         return outputs.to(self.device)
 
     def _on_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss`` as a function of logits only.
+        """Return ``loss``, which also reads features, as a function of the logits only.
 
-        From now on, each forward pass stores the input of the head, also in copies of the model.
+        From now on, each forward pass stores the head's input, also in copies of the model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -194,7 +197,7 @@ class Loop:
 def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
     """Return a function that computes (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2).
 
-    w_start are the current weights.
+    w_start are the weights at the time of this call.
     """
     origins = [parameter.detach().clone() for parameter in model.parameters()]
 
@@ -206,7 +209,7 @@ def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
 
 
 def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) -> Callable[[], None]:
-    """Return a function that adds the control variate [P] of SCAFFOLD to every gradient."""
+    """Return a function that adds SCAFFOLD's control variate [P] to every gradient."""
     named = flat.views(control, layout.parameters)
 
     def _add() -> None:
@@ -218,7 +221,7 @@ def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) ->
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple[Phase, InputBatch]]:
-    """Yield each batch of all epochs of the request with its phase."""
+    """Yield every batch of the request's epochs, together with the batch's phase."""
     recipe, draws = request.recipe, local.local_draws(request)
     for phase in recipe.phases:
         for _ in range(phase.epochs):
@@ -227,7 +230,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Return the module. Every request brings its weights, so our image models are not initialized."""
+    """Return the module. The package's own image models are not initialized, because every request provides weights."""
     if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
@@ -246,7 +249,7 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """Return the optimizer of one kind of phase. Parameters that it does not train get no gradient in that phase."""
+    """Return the optimizer for one kind of phase. Parameters that the phase does not train get no gradient."""
     named = list(model.named_parameters())
     if trains != "all":
         named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]

@@ -1,4 +1,4 @@
-"""``hardware.engine=ray``: the requests of a cohort are distributed to actors in a Ray cluster.
+"""``hardware.engine=ray``: distribute the requests of a cohort to actors in a Ray cluster.
 
 Each actor holds the data and a ``lean`` engine.
 """
@@ -36,10 +36,10 @@ Held = list[tuple[type[ClientData], list[np.ndarray]]]
 class RayEngine:
     """Ray actors that each train one client at a time like ``lean``, with bitwise equal results.
 
-    ``workers``: the number of actors, 0: one per ``threads`` cores of the cluster.
+    ``workers``: the number of actors (0: one per ``threads`` cores of the cluster).
 
     The data are sent to each machine once. If an actor is lost, the run ends with a :class:`UserError`; the same
-    command resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: see
+    command resumes from the last commit. ``note`` prints a message for the user; ``plugins``, ``others``: see
     :class:`Lean`.
     """
 
@@ -92,7 +92,7 @@ class RayEngine:
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
         """Send the request to ``actor``; return the reference to its result.
 
-        ``places``: vectors that requests of this call share are sent once.
+        ``places``: the vectors already sent in this call, so that vectors shared by several requests are sent once.
         """
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]
@@ -121,9 +121,9 @@ class RayEngine:
 
 
 class EngineActor:
-    """The data and a local engine, in a Ray actor.
+    """A Ray actor with the data and a local engine.
 
-    ``folder``: base of relative plug-in paths, if it exists on that machine.
+    ``folder``: the base folder of relative plug-in paths, if it exists on the actor's machine.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
     """Return the number of actors.
 
     Raises:
-        UserError: The cluster has no room for them.
+        UserError: The cluster does not have enough cores for the actors.
     """
     cores = int(ray.cluster_resources().get("CPU", 0))
     count = workers or cores // threads
@@ -167,7 +167,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """Return a tensor on the memory that Ray shares.
+    """Return a tensor that uses the memory shared by Ray.
 
     This is safe because engines do not write into data or start weights.
     """
@@ -176,7 +176,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _as_tensors(result: Any) -> Result:
-    """Return a copy, because arrays from Ray are read-only."""
+    """Return a copy of the result with tensors, because arrays from Ray are read-only."""
     if isinstance(result, np.ndarray):
         return torch.from_numpy(result.copy())
     vectors = {name: torch.from_numpy(getattr(result, name).copy()) for name in ("weights", "buffers")}

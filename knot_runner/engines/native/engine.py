@@ -1,4 +1,4 @@
-"""``hardware.engine=native``: the lean engine, with compiled passes for the models and objectives that have them."""
+"""``hardware.engine=native``: the lean engine, with compiled passes for the models and objectives that support them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
-    """Compiled passes: for a CNN, pooling and the convolutions' gradients, under any objective.
+    """Compiled passes for CNN and MLP.
 
-    For an MLP, whole epochs of cross-entropy at one temperature. All other work is done as in the lean engine.
+    For a CNN, pooling and the gradients of the convolutions are compiled, under any objective. For an MLP, whole epochs
+    of cross-entropy at one temperature are compiled. All other work is done by the lean engine's code.
     """
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
@@ -43,7 +44,7 @@ class NativeBackward(ManualBackward):
 
 
 class WinogradClient(AutogradClient):
-    """A client of the plain loop whose 3x3 convolutions are compiled."""
+    """A plain-loop client whose 3x3 convolutions are compiled."""
 
     def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
         super().__init__(network, data, test, dtype)
@@ -51,10 +52,10 @@ class WinogradClient(AutogradClient):
 
 
 class Native(Lean):
-    """The engine :class:`Lean` with compiled passes, which round differently.
+    """The :class:`Lean` engine with compiled passes, which round differently.
 
     Raises:
-        UserError: They cannot be compiled.
+        UserError: The compiled passes are not available, because compilation failed.
     """
 
     name = "native"
@@ -80,12 +81,15 @@ def make_native(inputs: EngineInputs) -> Native:
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with compiled passes for MLP and CNN, and compiled 3x3 convolutions; other models as in lean."""
+    """Return a client with compiled passes for MLP and CNN, or with compiled 3x3 convolutions.
+
+    Other models get the same client as in the lean engine.
+    """
     if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
     return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)
 
 
 def has_passes(network: Network) -> bool:
-    """Return whether there are compiled passes for a model of this kind."""
+    """Return whether compiled passes exist for a model of this kind."""
     return isinstance(network.spec, MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings)

@@ -1,4 +1,4 @@
-"""Compiles this folder's C++ code once for the machine, stores the library, and calls it.
+"""Compile this folder's C++ code once for the machine, store the library, and call its functions.
 
 The library depends on the CPU (``-march=native``). Its name in the user's cache folder contains a digest of the
 sources, the compiler and the CPU, so that different machines can share a home folder.
@@ -32,7 +32,7 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
     """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if possible.
 
     Raises:
-        UserError: There is no compiler, it fails, or the cache folder cannot be written.
+        UserError: No compiler exists, compilation fails, or the cache folder cannot be written.
     """
     compiler = find_compiler()
     command = [compiler, *COMPILER_FLAGS, f"-DREAL={REALS[dtype]}"]
@@ -45,10 +45,10 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def find_compiler() -> str:
-    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++ that exists.
+    """Return the C++ compiler: ``CXX`` if set, otherwise the first of c++, g++ and clang++ that exists.
 
     Raises:
-        UserError: There is none.
+        UserError: No compiler was found.
     """
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
@@ -75,14 +75,14 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """Return text that distinguishes CPUs that cannot run each other's code."""
+    """Return a text that differs between CPUs that cannot run each other's code."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Compile to ``path``, which exists only when it is complete.
+    """Compile to ``path``. The file appears only when the compilation is complete.
 
     Raises:
         UserError: The compiler fails.
@@ -108,5 +108,5 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Return the address of a contiguous tensor's values; null for None."""
+    """Return the address of a contiguous tensor's values, or null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

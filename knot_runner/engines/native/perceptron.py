@@ -1,4 +1,4 @@
-"""Local training of a perceptron by compiled epochs (``perceptron.cpp``)."""
+"""Local training of a perceptron with compiled epochs (``perceptron.cpp``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Layer(ctypes.Structure):
-    """The structure Layer in ``perceptron.cpp``."""
+    """The C structure Layer in ``perceptron.cpp``."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "weight_velocity", "bias_velocity")),
@@ -28,7 +28,7 @@ class _Layer(ctypes.Structure):
 
 
 def _client_structure(real: type) -> type[ctypes.Structure]:
-    """Return the structure Client in ``perceptron.cpp``, with REAL = ``real``."""
+    """Return the C structure Client in ``perceptron.cpp``, with REAL = ``real``."""
 
     class Client(ctypes.Structure):
         _fields_ = [
@@ -45,7 +45,7 @@ _CLIENTS = {torch.float32: _client_structure(ctypes.c_float), torch.float64: _cl
 
 
 class Perceptron:
-    """One client's training; ``weights`` [P] change in place.
+    """The training of one client. ``weights`` [P] change in place.
 
     ``images`` [n, C, H, W], normalized; ``labels`` [n].
     """
@@ -67,7 +67,7 @@ class Perceptron:
         self._options = (recipe.lr, recipe.momentum, decay, bias_decay, 1 / temperature)
 
     def train(self) -> tuple[float, int]:
-        """Return (mean loss, steps) of all epochs."""
+        """Train all epochs and return (mean loss, steps)."""
         recipe, total, steps = self._request.recipe, 0.0, 0
         for epoch in local.epochs(self._request, recipe.augment):
             order, pixels, labels = epoch.order.contiguous(), self._pixels, self._labels
@@ -81,10 +81,10 @@ class Perceptron:
         return total / max(steps, 1), steps
 
     def _gram_pays(self) -> bool:
-        """Return whether the first layer uses the images' inner products (:class:`Gram`).
+        """Return whether the first layer should use inner products of the images (:class:`Gram`).
 
-        With momentum and the proximal term, W - W0 stays in the span of the images; with weight decay and control
-        variates it does not.
+        With momentum and the proximal term, W - W0 stays in the span of the images. With weight decay or control
+        variates, W - W0 leaves this span.
         """
         recipe, (outputs, pixels) = self._request.recipe, self._layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
@@ -93,7 +93,7 @@ class Perceptron:
         return unchanging and Gram.is_cheaper(len(self._images), pixels, outputs, epochs)
 
     def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
-        """Train on the batches of ``order``; return the sum of their mean losses."""
+        """Train on the batches of ``order`` and return the sum of the batches' mean losses."""
         arrays = (pixels, *self._gram_arrays(trains), labels)
         sizes = (len(self._images), len(self._layers), self._request.recipe.batch_size)
         client = _CLIENTS[pixels.dtype](*(address(array) for array in arrays), *sizes, *self._options)
@@ -102,7 +102,7 @@ class Perceptron:
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
 
     def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
-        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client, per kind of phase."""
+        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client for one kind of phase."""
         form = self._gram
         if form is None:
             return [None] * 4
@@ -128,7 +128,7 @@ class Perceptron:
 
 
 def _with_slack(images: Tensor) -> Tensor:
-    """Return the images [n, pixels] in memory with readable values after the last one."""
+    """Return the images as [n, pixels], in memory that also has readable values after the last image."""
     values = images.new_zeros(images.numel() + OVERREAD)
     values[: images.numel()] = images.flatten()
     return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)

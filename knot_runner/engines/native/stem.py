@@ -1,7 +1,7 @@
 """Convolutions of the lean engine with compiled pooling and backward pass.
 
-2x2 max-pooling with ReLU passes on about one in eight of the gradients of a convolution's outputs. The compiled pass
-multiplies only these (``pooled_convolution.cpp``), whereas a dense one also multiplies the zeros.
+2x2 max-pooling with ReLU passes on about one in eight gradients of a convolution's outputs. The compiled pass
+multiplies only these gradients (``pooled_convolution.cpp``), whereas a dense pass also multiplies the zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Shape(ctypes.Structure):
-    """The structure Shape in ``pooled_convolution.cpp``."""
+    """The C structure Shape in ``pooled_convolution.cpp``."""
 
     _fields_ = [
         (name, ctypes.c_int32)
@@ -32,12 +32,12 @@ class _Shape(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Buffers:
-    """Memory of one convolution for batches of one size, reused in every step.
+    """Memory for one convolution and batches of one size, reused in every step.
 
     Attributes:
-        pooled: Its outputs [B, h + 2p, w + 2p, C], with the next layer's padding p, which stays 0.
-        where: The position [B, h, w, C] of the largest of each four values.
-        gradient: The gradient of ``pooled``.
+        pooled: The outputs [B, h + 2p, w + 2p, C] with the next layer's padding p, which stays 0.
+        where: For each 2x2 window, the position [B, h, w, C] of its largest value.
+        gradient: The gradient with respect to ``pooled``.
     """
 
     pooled: Tensor
@@ -51,7 +51,8 @@ class PooledConvs:
     See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
     filter reads contiguous memory.
 
-    ``layers``: (weight [C, I, K, K], bias [C]) of each; ``paddings`` of each; ``images`` [n, C, H, W].
+    ``layers``: (weight [C, I, K, K], bias [C]) of each convolution; ``paddings``: the padding of each convolution;
+    ``images`` [n, C, H, W].
     """
 
     learns = True
@@ -123,7 +124,7 @@ class PooledConvs:
         """Do nothing, because the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
-        """Return the memory of layer ``number`` for batches of the size of ``outputs`` [B, H, W, C]."""
+        """Return the memory of layer ``number`` for batches with the size of ``outputs`` [B, H, W, C]."""
         batch, height, width, channels = outputs.shape
         if (number, batch) not in self._buffers:
             h, w, pad = height // 2, width // 2, self._paddings[number + 1]
@@ -133,7 +134,7 @@ class PooledConvs:
         return self._buffers[number, batch]
 
     def _packed(self, weight: Tensor, into: Tensor | None = None) -> Tensor:
-        """Return ``weight`` [C, I, K, K] as [C, K, R], where R is K I rounded up to whole vectors."""
+        """Return ``weight`` [C, I, K, K] as [C, K, R], where R is K * I rounded up to whole vectors."""
         channels, depth, kernel, _ = weight.shape
         if into is None:
             lanes = self._library.lanes()
@@ -143,13 +144,13 @@ class PooledConvs:
 
 
 def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
-    """Return the view [C, I, K, K] of a packed array, with the shape of ``weight``."""
+    """Return a view [C, I, K, K] of a packed array, with the shape of ``weight``."""
     depth, kernel = weight.shape[1:3]
     return packed[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
 
 
 def _zeros(*shape: int, reference: Tensor) -> Tensor:
-    """Return zeros [B, H, W, C] in memory with readable values after the last one."""
+    """Return zeros [B, H, W, C], in memory that also has readable values after the last one."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
     return reference.new_zeros(count + OVERREAD)[:count].view(shape)
 
@@ -158,16 +159,16 @@ def _zeros(*shape: int, reference: Tensor) -> Tensor:
 
 
 class WinogradConv2d(nn.Conv2d):
-    """A 3x3 convolution with stride 1 and padding 1, whose numbers of channels are multiples of the vector width."""
+    """A 3x3 convolution with stride 1 and padding 1. Its channel counts are multiples of the vector width."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolution [B, K, H, W] of x [B, C, H, W]."""
+        """Return the convolution [B, K, H, W] of ``x`` [B, C, H, W]."""
         y = _Convolution.apply(x, self.weight)
         return y if self.bias is None else y + self.bias[:, None, None]
 
 
 def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
-    """Replace every suitable convolution of ``model`` by a :class:`WinogradConv2d`, without new parameters or names."""
+    """Replace every suitable convolution of ``model`` by a :class:`WinogradConv2d`. Parameter names do not change."""
     lanes = native_library(dtype).lanes()
     for module in model.modules():
         if type(module) is nn.Conv2d and _fits(module, lanes):
@@ -176,14 +177,14 @@ def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _fits(conv: nn.Conv2d, lanes: int) -> bool:
-    """Return whether ``conv`` can be a :class:`WinogradConv2d`."""
+    """Return whether a :class:`WinogradConv2d` can replace ``conv``."""
     shape = conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode
     fixed = shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros")
     return fixed and conv.in_channels % lanes == 0 and conv.out_channels % lanes == 0
 
 
 class _Sizes(ctypes.Structure):
-    """The structure Sizes in ``winograd.cpp``."""
+    """The C structure Sizes in ``winograd.cpp``."""
 
     _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "filters")]
 
@@ -215,7 +216,8 @@ class _Convolution(torch.autograd.Function):
 def _convolved(x: Tensor, weight: Tensor, turned: bool) -> Tensor:
     """Return the convolution of ``x``, channels last.
 
-    ``turned``: whether ``x`` is the gradient of the outputs, and the result the gradient of the inputs.
+    ``turned``: whether ``x`` is the gradient with respect to the outputs. The result is then the gradient with respect
+    to the inputs.
     """
     batch, _, height, width = x.shape
     shape = batch, weight.shape[1 if turned else 0], height, width
@@ -231,5 +233,5 @@ def _sizes(x: Tensor, weight: Tensor) -> _Sizes:
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """Return ``x`` [B, C, H, W] with channels last in memory."""
+    """Return ``x`` [B, C, H, W] in channels-last memory format."""
     return x.contiguous(memory_format=torch.channels_last)

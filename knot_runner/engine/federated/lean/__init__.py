@@ -1,6 +1,6 @@
 """The CPU engine: worker processes train one client at a time, with a manual backward pass and in-place updates.
 
-Open ``client.py`` next. ``network.py``: one training step, its SGD, the loss and its gradient; ``stems.py``,
+Read ``client.py`` next. ``network.py``: one training step with SGD, the loss and its gradient; ``stems.py``,
 ``dense.py``: the layers' forward and backward passes.
 """
 
@@ -25,14 +25,13 @@ from knot_runner.util.workers import AHEAD, TaskPool
 class Lean:
     """Trains clients in ``workers`` processes (0: one per core) with ``threads`` torch threads each.
 
-    One worker trains in this process, with its threads. One client at a time stays in a core's cache, and processes do
-    not wait for each other as the threads of one operation do. Results are bitwise equal for any number of workers.
+    With one worker, training runs in this process with ``threads`` threads. One client at a time fits into a core's
+    cache, and processes do not wait for each other as the threads of one operation do. Results are bitwise equal for
+    any number of workers. After an exception, the engine cannot be used again.
 
-    An exception ends the engine.
-
-    ``plugins``: modules that workers import, since they may define the objective. ``others``: further networks,
-    numbered from 1 in requests; every worker trains all of them. ``make_client``: creates the object that trains
-    clients of a network, in every worker.
+    ``plugins``: modules that workers import, because they may define the objective. ``others``: further networks,
+    numbered from 1 in requests; every worker trains all networks. ``make_client`` creates, in every worker, the object
+    that trains clients of a network.
     """
 
     name = "lean"
@@ -90,7 +89,7 @@ _FEW_ROWS = 4096
 
 
 class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, which start at once and run until :meth:`close`.
+    """``workers`` processes with ``threads`` torch threads each, which start immediately and run until :meth:`close`.
 
     Every process can train each of ``networks``.
     """
@@ -107,10 +106,10 @@ class LeanPool:
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Execute ``requests``, started in order; return the results in the same order.
+        """Start ``requests`` in order, wait for all of them, and return their results in the same order.
 
         Raises:
-            UserError: A worker died during a request, or raised this error.
+            UserError: A worker died while executing a request, or raised this error.
         """
         results: dict[int, Result] = {}
         slots: list[int] = []
@@ -123,7 +122,7 @@ class LeanPool:
         return [results[index] for index in range(len(requests))]
 
     def close(self) -> None:
-        """Kill the workers. May be called again."""
+        """Kill the workers. Repeated calls are allowed."""
         self._pool.close()
         self._slots.memory.close()
 
@@ -148,7 +147,7 @@ class LeanPool:
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Return whether the request without its model, and its result, both fit into a pipe."""
+    """Return whether both the request (without its model) and its result fit into a pipe."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

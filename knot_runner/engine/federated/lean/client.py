@@ -43,7 +43,7 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Return a client with a manual backward pass for MLP and CNN, and with autograd for other models."""
+    """Return a client that uses a manual backward pass for MLP and CNN, and autograd for other models."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -111,7 +111,7 @@ class ManualBackward:
         return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request`` in the form for many models; None if only one model reads them."""
+        """Return the images of ``request`` in the form that is most efficient for many models."""
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images
@@ -119,9 +119,10 @@ class ManualBackward:
         return foreground if foreground.saves else images
 
     def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
-        """Return ``make()``, cached by ``key`` for recent requests.
+        """Return the result of ``make()``, cached by ``key`` for recent requests.
 
-        Many models may be evaluated on the same images: every client's model on all clients' examples.
+        The cache helps if many models are evaluated on the same images, for example every client's model on all
+        clients' examples.
         """
         value = self._recent.pop(key, None)
         if value is None:
@@ -156,7 +157,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """Return the objective's loss; for a cross-entropy, one with a gradient in closed form."""
+        """Return the objective's loss. For cross-entropy, its gradient is computed in closed form."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
@@ -191,7 +192,7 @@ class ManualBackward:
         return Convs(layers, paddings, images)
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
-        """Return how many of the test images at ``rows`` are classified correctly."""
+        """Return the number of test images at ``rows`` that are classified correctly."""
         correct = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
             logits = self._logits(weights, normalized(self._test, part, self._dtype))
@@ -231,7 +232,7 @@ class ManualBackward:
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """Yield (order, shifts, flips) of ``size`` images at a time."""
+    """Yield (order, shifts, flips) for consecutive blocks of ``size`` images."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
         shifts = None if epoch.shifts is None else epoch.shifts[part]

@@ -1,7 +1,7 @@
 """Manual forward and backward passes of the lean engine's dense layers.
 
-All weights are views into one flat vector [P], and gradients are added to views into another vector, or the same one.
-No step therefore copies a parameter. Autograd must be off.
+All weights are views into one flat vector [P]. Gradients are added to views into another vector, or into the same
+vector, so no step copies a parameter. Autograd must be off.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return views (weight, bias) into ``vector`` [P]: of the convolutions, and of the dense layers (the head last)."""
+    """Return views (weight, bias) into ``vector`` [P], for the convolutions and for the dense layers (head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
-    """Return x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
+    """Compute x W' + b for x [B, in], W [out, in] and b [out]; return [B, out]."""
     weight, bias = pair
     if by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -47,7 +47,7 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether oneDNN computes x W', by the weight's size and dtype only, so that runs are reproducible."""
+    """Return whether oneDNN computes x W'. Only the weight's size and dtype decide, so that runs are reproducible."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -57,7 +57,7 @@ def masked_(gradient: Tensor, output: Tensor) -> Tensor:
 
 
 class Dense:
-    """Dense layers with ReLU between them; the last one is the head. x [B, in] -> logits [B, classes]."""
+    """Dense layers with ReLU between them: x [B, in] -> logits [B, classes]. The last layer is the head."""
 
     def __init__(self, layers: list[WeightBias]) -> None:
         self.layers = layers
@@ -80,11 +80,11 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """Return the input of the head in the last :meth:`forward`, [B, H]."""
+        """Return the head's input [B, H] in the last :meth:`forward` call."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """Add the gradients of the layers that this phase trains to ``targets`` (like ``layers``) from now on."""
+        """From now on, add the gradients of the layers that the phase trains to ``targets`` (pairs like ``layers``)."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
         self._learning = range(first, last)
@@ -93,8 +93,8 @@ class Dense:
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
         """Compute the gradients of all trained layers from the gradient with respect to the logits.
 
-        ``by_features``: an additional gradient with respect to the head's input. Returns the gradient with respect to x
-        [B, in] if ``through``, otherwise None.
+        ``by_features``: an additional gradient with respect to the head's input. If ``through`` is true, return the
+        gradient with respect to x [B, in], otherwise None.
         """
         lowest = -1 if through else self._learning.start
         gradients: list[Tensor | None] = [None] * len(self.layers)
@@ -123,11 +123,11 @@ class Dense:
 
 
 class Foreground:
-    """The first dense layer of many models on the same images, most of whose pixels are background.
+    """The first dense layer of many models, applied to the same images, most of whose pixels are background.
 
-    The result is exact, with less work. Let B be the background, which is the same in every image. The layer's output
-    is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the background. B is, per
-    channel, the first pixel of the first image. (Any other value is correct, but saves less.) Pixels that are
+    The result is exact but needs less work. Let B be the background, which is the same in every image. The layer's
+    output is X W' + b = (X - B) W' + (B W' + b), and X - B is 0 wherever an image [C, H, W] shows the background. B is,
+    per channel, the first pixel of the first image. (Any other value is correct, but saves less work.) Pixels that are
     background in every image are skipped. Pixels that are foreground in few images are added image by image. The other
     pixels are multiplied as usual. The order of sums differs from a dense product, so results differ by rounding.
     """
@@ -147,7 +147,7 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Return whether so few pixels need a multiplication that this is faster."""
+        """Return whether this form is faster than a dense product, because few pixels must be multiplied."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
@@ -155,7 +155,7 @@ class Foreground:
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:
-        """Return X W' + b [n, out] of a layer's (weight [out, C H W], bias [out])."""
+        """Return X W' + b [n, out] for the layer ``pair`` (weight [out, C H W], bias [out])."""
         weight, bias = pair
         constant = torch.addmv(bias, weight, self._background)
         outputs = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())

@@ -16,7 +16,7 @@ from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sa
 
 
 class LeanNetwork:
-    """A stem, the dense layers after it, and the optimizer of their common flat weights."""
+    """A stem, the dense layers after the stem, and the optimizer for the flat weights of both."""
 
     def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
@@ -30,9 +30,10 @@ class LeanNetwork:
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
-        """Take one step on batch ``number`` of the current block; ``x``: the stem's input, ``loss``: that of the block.
+        """Take one step on batch ``number`` of the current block. ``x``: the stem's input; ``loss``: the block's loss.
 
-        All gradients are computed before any weight changes, because each layer's gradient needs the weights above it.
+        All gradients are computed before any weight changes, because each layer's gradient needs the weights of the
+        layers above.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
         gradient, factor = loss.gradient(logits, number, self._dense.features)
@@ -47,9 +48,9 @@ class LeanNetwork:
 
 
 class Sgd:
-    """w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control; momentum as in torch.
+    """SGD with w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control.
 
-    Gradients are added to their targets and never stored.
+    Momentum is computed as in torch. Gradients are added to their targets and never stored.
 
     A step consists of :meth:`prepare` (everything except the gradient), adding ``alpha`` * gradient to :meth:`target`,
     and :meth:`finish`. Each kind of phase has its own momentum, as with separate optimizers.
@@ -100,7 +101,7 @@ class Sgd:
 
 
 def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
-    """Return weight decay + mu of every parameter [P], or None if both are 0."""
+    """Return weight decay + mu for every parameter [P], or None if both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None
     rate = torch.full_like(weights, recipe.weight_decay)
@@ -115,35 +116,36 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 class BatchLoss(Protocol):
     """The mean loss of each batch of a client's examples.
 
-    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: the gradient with
-    respect to the head's input, in addition to the one through the logits; None if there is none.
+    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: an additional
+    gradient with respect to the head's input, apart from the gradient through the logits; None if the loss has no such
+    gradient.
     """
 
     scale: float
     by_features: Tensor | None
 
     def start(self, part: Tensor) -> None:
-        """Begin a block: the examples at positions ``part`` [n'], in batches."""
+        """Begin a block: the examples at positions ``part`` [n'], divided into batches."""
         ...
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
 
-        The loss is that of batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output;
-        ``features`` [B, H] is the head's input.
+        The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
+        and ``features`` [B, H] is the head's input.
         """
         ...
 
     def total(self) -> float:
-        """Return the sum of the losses of the block's steps."""
+        """Return the sum of the losses of all steps in the block."""
         ...
 
 
 class TemperedLoss:
     """Cross-entropy (:class:`CrossEntropy`) with a gradient in closed form.
 
-    ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: whether z is the softmax of the
-    head's output.
+    ``labels`` [n]; ``start_logits`` [n, C] determine per-sample temperatures; ``softmax``: whether the loss is computed
+    on the softmax of the head's output.
     """
 
     by_features = None
@@ -200,7 +202,7 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """Any objective: autograd on the logits [B, C], and on the features [B, H] if the objective ``reads`` them.
+    """Any objective, by autograd on the logits [B, C] and, if the objective ``reads`` features, on the features [B, H].
 
     The layers below the head use their manual backward passes.
     """

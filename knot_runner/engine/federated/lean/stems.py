@@ -1,6 +1,6 @@
-"""The layers before the dense ones in the lean engine.
+"""The layers before the dense layers in the lean engine.
 
-A stem is one of: no layers (pixels), convolutions, or the first dense layer by inner products of images.
+A stem has no layers (flattened pixels), convolutions, or the first dense layer computed from inner products of images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GramBatch = tuple[Tensor, Tensor, Tensor]
 
 
 class Stem(Protocol):
-    """The layers before the dense ones; ``learns``: whether they have parameters and need gradients."""
+    """The layers before the dense layers. ``learns``: whether the stem has parameters and needs gradients."""
 
     learns: bool
 
@@ -35,7 +35,7 @@ class Stem(Protocol):
         ...
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Add gradients to ``targets``, which are views like the stem's own parameters, from now on."""
+        """From now on, add gradients to ``targets``, which are views like the stem's own parameters."""
         ...
 
     def backward(self, gradient: Tensor) -> None:
@@ -87,8 +87,8 @@ class Convs:
     See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
     filter reads contiguous memory.
 
-    ReLU follows the pooling, with which it commutes, and therefore processes a quarter of the values. For the same
-    reason the biases' gradient is summed over pooled positions. The gradient with respect to the images is never
+    ReLU is applied after the pooling, which gives the same result and processes a quarter of the values. For the same
+    reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is never
     computed.
     """
 
@@ -149,13 +149,13 @@ class Convs:
 
 
 class Gram:
-    """First dense layer with ReLU, expressed by products of the client's images.
+    """The first dense layer with ReLU, computed from inner products of the client's images.
 
-    Exact, and less work for several epochs of plain SGD on unchanging images X [n, in].
+    The result is exact and needs less work for several epochs of plain SGD on unchanging images X [n, in].
 
     Every gradient of W [out, in] is D' X, so W = W0 + A' X, where A [n, out] has one row per image. The layer's output
-    for a batch is X_b W0' + b + (X_b X' + 1) A. With both products computed once, a step multiplies by n instead of
-    ``in`` values and changes the batch's rows of A only. The 1 stands for the bias, which learns like a constant pixel.
+    for a batch is X_b W0' + b + (X_b X' + 1) A. Both products are computed once. A step then multiplies by n instead of
+    ``in`` values and changes only the batch's rows of A. The 1 stands for the bias, which learns like a constant pixel.
 
     ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
     """
@@ -172,7 +172,7 @@ class Gram:
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this form needs fewer multiplications, for n ``images`` and a layer with ``pixels`` inputs."""
+        """Return whether this form needs fewer multiplications for n ``images`` and a layer with ``pixels`` inputs."""
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary

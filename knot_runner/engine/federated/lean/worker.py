@@ -1,4 +1,4 @@
-"""A worker process of the lean engine: orders come through a pipe; data, weights and results are in shared memory."""
+"""A worker process of the lean engine: orders arrive through a pipe; data, weights and results are in shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray
 
 
 class SharedData:
-    """Several :class:`ClientData` in one shared memory; :meth:`views` returns them in any process."""
+    """Several :class:`ClientData` in one shared memory block. Any process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
         tensors_of_data = [part.tensors() for part in data]
@@ -44,12 +44,12 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory for orders, in slots of three vectors.
+    """Shared memory for orders, divided into slots of three vectors.
 
-    The vectors are the model at the start (weights [P], then buffers [Q]), its control variate [P], and the result, a
-    model or logits.
+    The vectors are the initial model (weights [P], then buffers [Q]), the control variate [P], and the result (a model
+    or logits).
 
-    ``sizes``: (P, Q) of every network; ``length``: values of a vector.
+    ``sizes``: (P, Q) of every network; ``length``: the number of values in a vector.
     """
 
     memory: Memory
@@ -59,7 +59,7 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """Return ``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
+        """Return ``count`` slots. Each fits a model of any of ``networks``, or the logits of ROWS_OF_MANY examples."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
@@ -67,7 +67,7 @@ class Slots:
         return cls(Memory(3 * count * size), sizes, dtype, size // dtype.itemsize)
 
     def fill(self, slot: int, request: EngineRequest) -> None:
-        """Copy the model of ``request`` and its control variate, if any, into ``slot``."""
+        """Copy the request's model and its control variate, if any, into ``slot``."""
         model = request.model if isinstance(request, Inference) else request.start
         for target, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
             target.copy_(values)
@@ -76,7 +76,7 @@ class Slots:
             self.control(slot, request.network).copy_(control)
 
     def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return the weights [P] and buffers [Q] at the start of the order; ``network``: the number of its network."""
+        """Return the order's initial weights [P] and buffers [Q]. ``network``: the number of the order's network."""
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
@@ -101,7 +101,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A request as it is sent to a worker: its vectors in ``slot``, its other tensors as arrays."""
+    """A request in the form sent to a worker: its vectors in ``slot``, its other tensors as arrays."""
 
     request: EngineRequest
     slot: int
@@ -111,7 +111,7 @@ class Order:
 def packed(request: EngineRequest) -> EngineRequest:
     """Return the request without its vectors (model and control), and with arrays in place of other tensors.
 
-    A pickled tensor would include all the memory that it is a view of.
+    Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     """
     if isinstance(request, Inference):
         sent: dict[str, Any] = {"model": None}
@@ -151,7 +151,7 @@ def prepare_client(
     plugins: Sequence[str],
     make_client: MakeClient,
 ) -> Handler:
-    """Prepare the worker (threads, memory, data, plug-ins); return the function that executes an order."""
+    """Prepare the worker (threads, memory, data, plug-ins). Return the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
@@ -181,7 +181,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc reuse freed memory. Returning megabytes to the system in every step would take a tenth of the time."""
+    """Make glibc reuse freed memory. Returning megabytes to the system would take a tenth of each step's time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

@@ -1,4 +1,4 @@
-"""Training of a whole cohort as one program: steps are planned ahead, and each is taken by all clients at once.
+"""Train a whole cohort as one program: steps are planned in advance, and all clients take each step together.
 
 Start with ``engine.py``.
 """

@@ -1,4 +1,4 @@
-"""Training of a whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
+"""Train a whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from knot_runner.util.errors import UserError
 class Stacked:
     """Trains clients of the same structure together; see :class:`Engine`.
 
-    ``stack=0``: all clients of a round, in a stack that shrinks as clients finish. ``stack=S``: S clients at a time,
-    padded to S in every step, so that a client's bits do not depend on the other clients. In float32 another S may
-    round a convolution differently (by units in the last place). In float64 on a CPU it does not.
+    ``stack=0``: all clients of a round train in one stack, which shrinks as clients finish. ``stack=S``: S clients
+    train at a time, padded to S in every step, so that a client's bits do not depend on the other clients. In float32,
+    another S may round a convolution differently (by units in the last place). In float64 on a CPU, it does not.
 
-    On CUDA each step is a captured graph, which later rounds replay; a capture that fails raises. ``autocast="bf16"``:
-    training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``. ``tf32``: training
-    multiplies float32 matrices and convolves in TF32.
+    On CUDA, each step is a captured graph, which later rounds replay. A failed capture raises an error.
+    ``autocast="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
+    ``tf32``: training uses TF32 for float32 matrix products and convolutions.
 
-    A stack that does not fit into CUDA memory is halved until it does; ``note`` reports it.
+    A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
     """
 
     name = "stacked"
@@ -59,7 +59,7 @@ class Stacked:
         """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
 
         Raises:
-            UserError: Memory runs out with one client at a time.
+            UserError: GPU memory is exhausted even with one client at a time.
         """
         stacked = [index for index, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
@@ -82,7 +82,10 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Train requests of the same structure, as many at a time as fit; if memory runs out, half as many."""
+        """Train requests of the same structure, as many at a time as fit.
+
+        If memory runs out, train half as many at a time.
+        """
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -97,7 +100,10 @@ class Stacked:
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """Free memory after it ran out with ``room`` clients; if no other structure used any, halve the stack."""
+        """Free memory after a stack of ``room`` clients ran out of memory.
+
+        If no other program used memory, halve the stack.
+        """
         if room == 1:
             raise UserError(
                 "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
@@ -135,7 +141,7 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """Return the structure's program, replaced by a larger one if it is too narrow for ``clients``."""
+        """Return the structure's program. If it is too narrow for ``clients``, replace it by a larger one."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # frees its memory before the next one allocates
@@ -189,9 +195,9 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def out_of_memory(problem: BaseException | None) -> bool:
-    """Return whether ``problem`` is, or was caused by, exhausted CUDA memory.
+    """Return whether ``problem`` is exhausted CUDA memory, or was caused by it.
 
-    If it occurs while a graph is captured, the end of the capture may raise another exception.
+    If memory runs out during a graph capture, the end of the capture may raise a different exception.
     """
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""The planned steps of a stack of clients: clients grouped by structure, and their draws as index tensors."""
+"""The planned steps of a stack of clients: clients grouped by structure, with their random draws as index tensors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that clients must share to train in one program. All other settings are one number per client.
+    """Settings that clients must share to train in one program. Every other setting is one number per client.
 
-    ``room``: batch positions of a step. ``trains``: the parameters that each phase trains. ``temperatures``: whether
-    they differ per sample. ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads
-    features.
+    ``room``: number of batch positions in a step; ``trains``: the parameters that each phase trains; ``temperatures``:
+    whether temperatures differ per sample; ``objective``: the objective's name and settings, None for cross-entropy;
+    ``features``: whether the objective reads features.
     """
 
     room: int
@@ -47,10 +47,11 @@ class PhasePlan:
 
     Attributes:
         rows: Rows [S, K, B] int64 of the training images, or ``PADDING``.
-        positions: Their positions [S, K, B] among the client's images (0 for padding); None for cross-entropy.
+        positions: The images' positions [S, K, B] among the client's images (0 for padding); None for
+            cross-entropy.
         crops: Augmentation [S, K, B, 3] int64 (down, across, flip), or None.
         temperatures: (T_i, scale_i) [S, K, B, 2], or None.
-        active: [S]: clients 0..active-1 take part in a step.
+        active: [S]: the number k of active clients in each step. Clients 0..k-1 take part in the step.
     """
 
     trains: str
@@ -62,7 +63,7 @@ class PhasePlan:
 
 
 def structure_of(request: LocalTraining) -> Structure:
-    """Return the structure of one client's training, which depends on that client only."""
+    """Return the structure of one client's training. The structure does not depend on other clients."""
     recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
@@ -82,7 +83,7 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
-    """Return by structure the positions in ``cohort`` of the clients that train together, longest first.
+    """Return structure -> the positions in ``cohort`` of the clients that train together, longest training first.
 
     Ties are broken by client, round and seed, never by position, so that the order of the requests does not matter.
     """
@@ -95,7 +96,10 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
-    """Return every phase's steps for the clients of ``chunk``; ``temperatures``: (T_i, scale_i) [n, 2] of each."""
+    """Return the steps of every phase for the clients in ``chunk``.
+
+    ``temperatures``: (T_i, scale_i) [n, 2] of each client, if temperatures differ per sample.
+    """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
@@ -113,7 +117,8 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
-    A stack that shrinks client by client then needs few programs, and the program of a step depends on ``active`` only.
+    Rounding limits the number of programs for a stack that shrinks client by client. The program of a step depends on
+    ``active`` only.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain
@@ -126,7 +131,7 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 def _client(
     structure: Structure, request: LocalTraining, temperatures: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """Return for each phase of one client rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2]."""
+    """Return one tuple per phase of a client: rows and positions [S, B], crops [S, B, 3], temperatures [S, B, 2]."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
@@ -151,12 +156,12 @@ def _epoch(
 
 
 def _batches(values: Tensor, room: int, fill: float) -> Tensor:
-    """Return [n, ...] as [ceil(n / room), room, ...], the last batch padded."""
+    """Reshape ``values`` [n, ...] to [ceil(n / room), room, ...] and pad the last batch."""
     missing = -len(values) % room
     full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=fill)
     return full.view(-1, room, *values.shape[1:])
 
 
 def _stacked(clients: tuple[Tensor, ...], fill: float) -> Tensor:
-    """Return K tensors [S_k, ...] as [S, K, ...], the shorter ones padded."""
+    """Stack K tensors [S_k, ...] as [S, K, ...] and pad the shorter tensors."""
     return torch.nn.utils.rnn.pad_sequence(list(clients), padding_value=fill)

@@ -1,4 +1,4 @@
-"""One SGD step of many clients at once, on tensors with fixed memory. On CUDA, it is a captured graph."""
+"""One SGD step of many clients at once, on tensors at fixed addresses. On CUDA, the step is a captured graph."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ WARM_UP = 3
 
 
 class Program:
-    """State of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
+    """The state of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
-    ``shrinks``: the width of a step is the number of clients that still have one. Otherwise it is always ``clients``,
-    so that a client's bits do not depend on the other clients (a kernel may round differently at another width). A
-    graph replays on the addresses that it was captured with, so every round copies its values into these tensors.
+    ``shrinks``: whether the width of a step is the number of clients that still have steps. Otherwise the width is
+    always ``clients``, so that a client's bits do not depend on the other clients (a kernel may round differently at
+    another width). A graph replays on the addresses of its capture, so every round copies its values into these
+    tensors.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Start the clients of ``chunk``. Positions beyond them keep their values and are never trained.
+        """Load the initial state of the clients in ``chunk``. Other positions keep their values and are never trained.
 
-        ``losses``: the rows and the loss of each client's objective, unless it is cross-entropy.
+        ``losses``: the rows and the loss of each client's objective; None for cross-entropy.
         """
         k = len(chunk)
         self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
@@ -89,7 +90,7 @@ class Program:
             self._load_losses(losses)
 
     def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
-        """Load the objectives' rows, padded to the longest client and for absent clients.
+        """Load the rows of the objectives, padded to the longest client and to ``clients`` clients.
 
         Raises:
             UserError: The losses differ in more than their rows.
@@ -112,7 +113,7 @@ class Program:
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
-        """Take all steps of a phase, each for the clients that still have one."""
+        """Take all steps of a phase. Each step trains the clients that still have steps."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
         pairs = [
             (self.rows, phase.rows),
@@ -138,7 +139,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """Return the graph of one step. The warm-up steps see padding only, and therefore change nothing."""
+        """Return the graph of one step. The warm-up steps see only padding and therefore change nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -155,9 +156,10 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """Take one step of clients 0..k-1, in place. A client whose rows are all padding does not change.
+        """Take one step for clients 0..k-1, in place. A client whose rows are all padding does not change.
 
-        It reads rows, crops and temperatures, and changes weights, velocity, running statistics and the sum of losses.
+        The step reads rows, crops and temperatures. It changes weights, velocity, running statistics and the sum of
+        losses.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)
@@ -193,7 +195,7 @@ class Program:
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return [k, B] scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
+        """Return the losses [k, B]: scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         per_sample = self.temperatures
@@ -209,16 +211,17 @@ class Program:
         return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which autocast uses bfloat16, if it is on.
+        """Return a context in which autocast uses bfloat16, if autocast is enabled.
 
-        The cache of autocast is off, because a graph must not read a cast that was made outside of it.
+        The autocast cache is disabled, because a graph must not read a cast tensor that was created outside of the
+        graph.
         """
         if not self.autocast:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
-        """Return a client's logits, and the input of its head if the objective reads it."""
+        """Return a client's logits and, if the objective reads features, the head's input."""
         logits = functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
         return (logits, self._read) if self.structure.features else (logits,)
 
@@ -226,7 +229,7 @@ class Program:
         self._read = inputs[0]
 
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
-        """Update as ``torch.optim.SGD``. The proximal term and the control variate are part of the gradient."""
+        """Update the weights as ``torch.optim.SGD``. The gradient includes proximal term and control variate."""
         a, b = self.spans[trains]
         weights, number = self.weights[:k, a:b], {name: values[:k] for name, values in self.numbers.items()}
         if self.start is not None:
@@ -246,15 +249,15 @@ class Program:
 
 
 def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
-    """Return whether two losses from the same function hold equal tensors in addition to their arguments."""
+    """Return whether two losses, closures of the same function, hold equal tensors."""
     pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 
 def _held(loss: SampleLoss) -> list[Any]:
-    """Return the values that a function holds in addition to its arguments.
+    """Return the values in a function's closure.
 
-    For a loss that :func:`make_loss` has wrapped in a check, these are the values of the wrapped loss.
+    For a loss that :func:`make_loss` has wrapped in a check, include the values of the wrapped loss.
     """
     held = [cell.cell_contents for cell in getattr(loss, "__closure__", None) or ()]
     inner = [each for each in held if isinstance(each, FunctionType)]
@@ -262,9 +265,9 @@ def _held(loss: SampleLoss) -> list[Any]:
 
 
 def _number(request: LocalTraining, name: str) -> float:
-    """Return a number of the training configuration.
+    """Return the setting ``name`` of the request as a number.
 
-    ``temperature`` is that of the cross-entropy, or 1 for other objectives.
+    ``temperature`` is the temperature of the cross-entropy, or 1 for other objectives.
     """
     if name != "temperature":
         return getattr(request.recipe, name)
@@ -273,7 +276,7 @@ def _number(request: LocalTraining, name: str) -> float:
 
 
 def _trained_model(network: Network, structure: Structure) -> nn.Module:
-    """Return the module in training mode, without memory. Every step brings its own parameters and buffers."""
+    """Return the module in training mode, on the meta device. Every step provides the parameters and buffers."""
     with torch.device("meta"):
         model = build_network(network).train()
     for module in model.modules():
@@ -283,7 +286,7 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """Return the flat range of the parameters that a phase trains. The head is the last layer of every model."""
+    """Return the flat range of the parameters that a phase trains. In every model, the head is the last layer."""
     places = layout.mask(trains).nonzero()[:, 0]
     start, stop = int(places[0]), int(places[-1]) + 1
     if stop - start != len(places):
