@@ -189,8 +189,8 @@ def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target:
             and other settings.
 
     Returns:
-        The frame with ``other`` (further settings), ``finished``, ``ran`` (number of rounds), ``goal`` (accuracy to reach)
-        and each of :data:`CHILLING_COLUMNS`. Values are NaN if unknown or if the goal is not reached.
+        The frame with ``other`` (further settings), ``finished``, ``ran`` (number of rounds), ``goal`` (accuracy to
+        reach) and each of :data:`CHILLING_COLUMNS`. Values are NaN if unknown or if the goal is not reached.
     """
     import pandas as pd
 
