@@ -1,4 +1,4 @@
-"""Setup of a federated run: examples are read and partitioned over clients, and the initial model is built."""
+"""Setup of a federated run: read the examples, partition them over clients, and build the initial model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """Inputs of a federated run: examples, their partition, the clients, the model."""
+    """Inputs of a federated run: examples, their partition, the clients, and the model."""
 
     task: ImageTask | TextPool
     partition: Partition
@@ -49,7 +49,7 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Return the networks of the clients' architectures. Requests refer to them by number."""
+        """Return the network of each client architecture. Requests refer to networks by number."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
@@ -68,7 +68,7 @@ class Setup:
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
-        """Return the FLOPs of one example of this length."""
+        """Return the FLOPs for one example of the mean length."""
         return example_flops(self.networks[0], self.example_tokens)
 
     @property
@@ -163,7 +163,7 @@ def open_engine(context: RunContext, setup: Setup) -> Engine:
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Return the run's partition over clients, and the rows [n] of the training examples that are held out first.
+    """Return the run's partition over clients, and the rows [n] of training examples held out as a transfer set.
 
     Raises:
         UserError: The partition is not possible.
@@ -182,7 +182,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
-    """Return :func:`deal_clients` with a ``share`` of the training examples held out as a transfer set."""
+    """Return :func:`deal_clients` after holding out a ``share`` of the training examples as a transfer set."""
     from knot_runner.data.parties import transfer_rows
 
     settings = context.settings
@@ -198,13 +198,13 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
 
 
 def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
-    """Return ``network`` with its clients' initial model, in ``dtype``."""
+    """Return ``network`` with the initial model of its clients, in ``dtype``."""
     weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
 def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
-    """Yield each client with its part of ``partition``. The ``architectures`` are assigned in turn."""
+    """Yield each client with its part of ``partition``. Clients take the ``architectures`` in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
         rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
@@ -212,14 +212,14 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
 
 
 def resident(task: ImageTask) -> list[ImageData]:
-    """Return the training and test images of ``task`` in the form that engines hold."""
+    """Return the training and test images of ``task`` in the format of the engines."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
 
 
 def client_counts(setup: Setup) -> Facts:
-    """Return the number of examples per client and class, for the record."""
+    """Return the number of examples per client and class, as facts of the result."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
         "clients": setup.partition.names,
@@ -231,7 +231,7 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Return notes on clients that are smaller than a batch.
+    """Return notes on clients with less than one batch of examples.
 
     Raises:
         UserError: A setting needs more examples than a client has.

@@ -1,4 +1,4 @@
-"""Clusters of a run's clients by the distances between their data (FedWaD 4), as an artifact that runs share."""
+"""Clustering of clients by the distances between their data (FedWaD 4). Runs share the distances as an artifact."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def labeled(
 ) -> list[LabeledSamples]:
     """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
 
-    The points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to
-    that number, keyed by (``seed``, client).
+    The points are in the :func:`feature_space`. If a client has more than ``otdd.samples`` examples, that many are
+    drawn, keyed by (``seed``, client).
 
     Raises:
         UserError: A client has no examples, or points that are not finite.
@@ -118,7 +118,7 @@ def compute_distances(
     ``matrix`` [N, N] float64: squared distances, symmetric, with zero diagonal; ``seconds``: computing time of all
     sessions.
 
-    Finished pairs are committed. After a kill, the same command computes the others, with the same results.
+    Finished pairs are committed. After a kill, the same command computes the missing pairs, with the same results.
 
     Raises:
         UserError: A distance is not finite. The message names the pair.
@@ -169,7 +169,7 @@ def _measured(
 
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Return the artifact's key. The samples in it represent rows, encoder, features and ``otdd.samples``."""
+    """Return the artifact's key. The samples in the key represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for samples in sets:
         for array in (samples.points, samples.labels):

@@ -1,4 +1,4 @@
-"""The input of every pipeline, and the provenance in every result."""
+"""The input of every pipeline, and the provenance facts in every result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
-    """Return a group of ``settings`` with its type ``kind``, which it has in the runs of a pipeline."""
+    """Return the settings group ``settings`` with the type ``kind``, which the pipeline guarantees."""
     assert isinstance(settings, kind)
     return settings
 
@@ -65,7 +65,7 @@ def total_seconds(rows: Iterable[LogRow]) -> float:
 class Services:
     """Functions that read a run's data. ``check`` replaces some of them, to read each data set once for all jobs.
 
-    Each has the signature of its default, a function that is imported on first use.
+    Each function has the same signature as its default. The default is imported on first use.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
@@ -79,7 +79,7 @@ class RunInputs:
     """Inputs of a run, read before training.
 
     They are the ``task``, its ``partition``, the number of examples of each class at every party, and notes for the
-    user. ``inspect`` of each family creates them, for the run and for ``check``.
+    user. Each family's ``inspect`` function creates them, for the run and for ``check``.
     """
 
     task: Any
@@ -96,7 +96,7 @@ class RunInputs:
 class RunRecord:
     """The facts, seconds and notes that a run has recorded so far.
 
-    ``facts``: fields of its result; ``seconds``: of its parts; ``notes``: lines for the user, which ``show`` prints.
+    ``facts``: fields of the result; ``seconds``: duration of each part; ``notes``: lines that ``show`` prints.
     """
 
     show: Note
@@ -105,7 +105,7 @@ class RunRecord:
     seconds: dict[str, Any] = field(default_factory=dict)
 
     def add(self, **facts: Any) -> None:
-        """Add ``facts`` to the result. They replace earlier ones with the same names."""
+        """Add ``facts`` to the result. They replace earlier facts with the same names."""
         self.facts.update(facts)
 
     def note(self, text: str) -> None:
@@ -116,7 +116,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run: its settings, those of its method, its folder, callbacks for progress and notes, and services."""
+    """One run: its settings, method settings, folder, callbacks for progress and notes, and services."""
 
     settings: Settings
     method: Any
@@ -146,7 +146,7 @@ class RunContext:
         return images
 
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
-        """Write the ``probabilities`` [N, C] of one global model for all test examples, and return its metrics."""
+        """Write the ``probabilities`` [N, C] of one global model for all test examples; return the metrics."""
         arrays = {
             "test.probabilities": torch.from_numpy(probabilities).float(),
             "test.labels": torch.from_numpy(labels),
@@ -156,14 +156,14 @@ class RunContext:
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
     def commits(self, data: str, folder: Path | None = None) -> Commits:
-        """Return the commits of steps on ``data``, a digest of all their inputs.
+        """Return the store of commits for steps on ``data``, a digest of all inputs of the steps.
 
-        ``folder``: where they are; None: the run's folder.
+        ``folder``: where the commits are; None: the run's folder.
         """
         return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
 
     def begin(self) -> None:
-        """Write the config, which turns the folder into a run's folder, after all checks."""
+        """Write the config after all checks. The config turns the folder into a run folder."""
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
@@ -173,21 +173,21 @@ class RunContext:
 
     @property
     def data_root(self) -> Path | None:
-        """Return the folder of ``source=local``."""
+        """Return the data folder for ``source=local``."""
         data = self.settings.paths.data_dir
         return Path(data) if data else None
 
     @property
     def store(self) -> Store:
-        """Return the store of stages that runs share, below ``paths.output_dir``."""
+        """Return the store of shared stages, below ``paths.output_dir``."""
         from knot_runner.engine.store import Store  # which runs without shared stages do not need
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:
-        """Return the facts that every result has, finished or diverged.
+        """Return the facts that every result contains, finished or diverged.
 
-        ``device`` is the CPU unless the pipeline sets another one.
+        ``device`` is the CPU unless the pipeline sets another device.
         """
         task = inputs.task
         files = [*getattr(task, "files", ()), *inputs.files]
@@ -218,7 +218,7 @@ class RunContext:
 
 
 def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:
-    """Return the context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`.
+    """Return the context for running ``job``, a :class:`~knot_runner.composing.job.ComposedJob`.
 
     ``more``: further fields of :class:`RunContext`.
     """

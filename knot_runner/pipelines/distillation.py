@@ -1,6 +1,6 @@
 """Distillation: teachers train separately, then a student is distilled and evaluated.
 
-Stages are artifacts that runs share.
+Each stage is an artifact that several runs can share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, pa
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
-    """Read the examples; return the federation, the counts of each class, and notes on them, before training.
+    """Read the examples; return the federation, the class counts, and notes on both, before training.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -98,7 +98,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
 
 
 def random_examples(config: Any) -> BiasSettings | None:
-    """Return the settings of the random examples for probability biases; None if ``config`` uses none."""
+    """Return the settings for random examples, which measure probability biases; None if ``config`` uses none."""
     if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
         return None
     return getattr(config, "bias", None)
@@ -116,7 +116,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
-    """Return the costs of all stages, which are in ``store``. Stages that runs share count in each of these runs."""
+    """Return the costs of all stages in ``store``. A stage that several runs share counts in each of these runs."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):
         for request, artifact in zip(round.requests, round.artifacts, strict=True):
@@ -163,7 +163,7 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
 
 
 def _all_there(state: State, store: Store) -> bool:
-    """Return whether every artifact that the state names is still in the store."""
+    """Return whether the store still contains every artifact that the state names."""
     return all(store.find(*ref) is not None for ref in _artifact_refs(state))
 
 
@@ -174,7 +174,7 @@ def _artifact_refs(state: State) -> list[Ref]:
 
 
 def _stage_seconds(store: Store, state: State) -> dict[str, float]:
-    """Return the seconds of each stage when it was computed, by this run or by another one that shares it."""
+    """Return the seconds each stage took when it was computed, by this run or by another run that shares the stage."""
     seconds: dict[str, float] = {}
     for ref in _artifact_refs(state):
         info = store.get(*ref).info
@@ -183,21 +183,21 @@ def _stage_seconds(store: Store, state: State) -> dict[str, float]:
 
 
 def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
-    """Return for every trained model the epoch of its weights, and the rule that selected it (the best or the last)."""
+    """Return the epoch of each trained model's weights, and the rule that selected this epoch (best or last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
 
 
 def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | None:
-    """Return the kind of examples that selected the epochs ``kept``. Data-free methods have generated examples only."""
+    """Return the kind of examples that selected the epochs ``kept``. Data-free methods use generated examples."""
     if all(epoch.select == "last" for epoch in kept.values()):
         return None
     return "generated" if generated else "valid"
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: State) -> None:
-    """Write the files for prediction with the student, or with every party's own model if these are the result."""
+    """Write the files for prediction with the student, and with the parties' own models if the method has them."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     models = parties_after(federation, state)

@@ -1,4 +1,4 @@
-"""Federated learning: examples are partitioned over clients; each round plans, trains, folds, evaluates and commits."""
+"""Federated learning on examples partitioned over clients. Each round plans, trains, folds, evaluates and commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
-    """Return the clients, the method with its first state, and notes on them, before distances and training.
+    """Return the clients, the method with its first state, and notes on both, before distances and training.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -58,7 +58,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
 
 
 def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Train all clients together, or those of each cluster, and record the metrics and costs.
+    """Train all clients together, or each cluster separately, and record the metrics and costs.
 
     Raises:
         DivergedError: A loss, weight or logit is not finite.
@@ -96,7 +96,7 @@ def _train(
     context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, grouping: Grouping | None,
     start: FederatedState,
 ) -> TrainingResult:  # fmt: skip
-    """Return the outcome of the rounds, with all clients or by cluster, and of personalization."""
+    """Return the result of the rounds, with all clients or by cluster, and of personalization."""
     clusters, facts, seconds = [], {}, {}
     if grouping is not None:
         clusters, facts, seconds = grouping.clusters, {"clusters": grouping.facts}, grouping.seconds
@@ -137,7 +137,7 @@ def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine:
 
 
 def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
-    """Return the kind of models whose predictions were evaluated."""
+    """Return the kind of models that were evaluated."""
     if outcome.personal is not None or not scores.one_model(METHODS[context.method.algorithm], context.method):
         return "personalized"
     return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
@@ -153,9 +153,9 @@ def _selects(context: RunContext) -> bool:
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
-    """Return measures of the clients' own models.
+    """Return metrics of the clients' own models.
 
-    They are computed after the last round (``evaluate.matrix``) or after personalization; {} if neither is enabled.
+    The models are evaluated after the last round (``evaluate.matrix``) or after personalization; {} without either.
     """
     if outcome.personal is not None:
         temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)

@@ -1,8 +1,8 @@
-"""Cache of images that are slow to read: arrays in the store, which later runs memory-map.
+"""Cache for images that are slow to read: arrays in the store, which later runs memory-map.
 
-LEAF's JSON of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds. Arrays are available
-at once, and a mapped file takes no process memory. The cache is valid while the files are unchanged: by metadata, and
-by content if metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
+Reading LEAF's JSON of 3,550 writers takes minutes, and reading a zip of 12,000 JPEG files takes eight seconds. Cached
+arrays are available at once, and a mapped file takes no process memory. The cache is valid while the files are
+unchanged: by metadata, and by content if metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
     """Return the run's images, read from the files below ``root`` or memory-mapped from the cache.
 
     Raises:
-        UserError: They cannot be read.
+        UserError: The images cannot be read.
     """
     settings, store = context.settings.task, context.store
     key = _key(settings, root)

@@ -1,9 +1,9 @@
-"""The models of a finished run, as files in its folder that suffice for prediction.
+"""The models of a finished run, as files in the run's folder that suffice for prediction.
 
-``model.json`` describes them: classes, inputs (normalization and view of images; context of texts), networks, and the
-tensors of each model. ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library
-tokenizers. ``own_models.safetensors`` holds tensors of the clients' and parties' models that are not in
-``model.safetensors``. The result has the checksum of each file.
+``model.json`` describes classes, inputs (normalization and view of images; context of texts), networks, and the tensors
+of each model. ``tokenizer.json`` is the tokenizer with its maximum length, in the format of the library tokenizers.
+``own_models.safetensors`` holds tensors of the clients' and parties' models that are not in ``model.safetensors``. The
+result has the checksum of each file.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 
 @dataclass
 class KeptModels:
-    """Models to be written: each one's network and ``parts``, and the ``tensors`` that are not in model.safetensors.
+    """Models to write.
 
-    ``models``: each model's network and ``parts``; ``own``: tensors that are not in model.safetensors. A part stands
-    for the tensors whose names begin with it. Later parts of a model override earlier ones.
+    ``models``: each model's network and ``parts``; ``tensors``: tensors that are not in model.safetensors. A part is a
+    prefix of tensor names. Later parts of a model override earlier parts.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ def write_models(
 
     Args:
         context: The run.
-        kept: Its models.
+        kept: The models to write.
         classes: Names of the classes.
-        texts: The task of texts, for the tokenizer; None for images.
+        texts: The text task, for the tokenizer; None for images.
         images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
     """
     settings, folder = context.settings, context.folder
@@ -87,7 +87,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return the parameters and buffers, by name, of the model whose ``parts`` are in ``tensors``."""
+    """Return the parameters and buffers, by name, of the model that consists of ``parts`` of ``tensors``."""
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):
@@ -101,10 +101,10 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
-    """Return the clients, the parameter count and the final accuracy of each of several architectures.
+    """Return the number of clients, the parameter count and the final accuracy of each architecture; {} for only one.
 
-    The accuracy is that of its clients' models on their own test examples, weighted by examples, and unweighted over
-    clients; None without test examples.
+    The accuracy is measured with the clients' models on their own test examples, weighted by examples, and unweighted
+    over clients; None without test examples.
     """
     federation = setup.federation
     if len(federation.architectures) == 1:
@@ -147,7 +147,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
-    """Return the global model, or that of each cluster, and the clients' own models if these predict."""
+    """Return the global model or each cluster's model, and the clients' own models if these make the predictions."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
@@ -177,9 +177,9 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Return each global model by parameter name, and clients' own parts as ``client/<k>/<parameter>``.
+    """Return each global model by parameter name, and the clients' own parts as ``client/<k>/<parameter>``.
 
-    If there are several global models, their names have the prefix ``cluster/<c>/``.
+    If there are several global models, the names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
     shared = shared_of(config, federation)

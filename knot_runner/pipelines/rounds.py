@@ -1,7 +1,7 @@
-"""The one loop of all methods: advance by a round, log it, and commit often enough that a kill costs little.
+"""The round loop of all methods: advance by a round, log it, and commit often enough that a kill costs little.
 
-A round of clients (:class:`ClientRounds`) is trained by an engine, checked, evaluated periodically, and ends the loop
-at a target.
+In federated runs (:class:`ClientRounds`), an engine trains each round. The round is checked and periodically evaluated,
+and the loop ends when the target accuracy is reached.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Advance = Callable[[State, int, list[LogRow]], Advanced]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The outcome of all rounds.
+    """The result of all rounds.
 
-    It holds the deployed method and state, all rows, further facts for the result, and the seconds outside of rounds.
-    ``personal``: clients' own models after personalization.
+    It holds the deployed method and state, all rows, further facts for the result, and the seconds spent outside
+    rounds. ``personal``: clients' own models after personalization.
     """
 
     method: RoundMethod
@@ -61,7 +61,7 @@ def run_rounds(
     usable: Callable[[State], bool] = lambda state: True,
     timed: bool = True,
 ) -> tuple[State, list[LogRow]]:
-    """Advance from the last commit until no round is left; return the final state and all rows.
+    """Resume from the last commit and run the remaining rounds; return the final state and all rows.
 
     Args:
         advance: Advances by one round.
@@ -69,7 +69,8 @@ def run_rounds(
         start: Creates the state before the first round.
         log: Receives every row.
         usable: Whether the run can resume from a committed state.
-        timed: Whether rows hold the seconds of their round. Artifacts hold their own seconds.
+        timed: Whether each row holds the seconds of its round. Use False for artifacts, which hold their own
+            seconds.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -93,9 +94,9 @@ def run_rounds(
 def by_requests(
     method: RoundMethod, config: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]
 ) -> Advance:
-    """Return the function that advances a ``method`` by a round: its requests are executed and folded.
+    """Return a function that runs one round of ``method``: plan the requests, execute them, and fold the results.
 
-    Training ends when the method plans no request.
+    Training ends when the method plans no requests.
     """
 
     def _advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
@@ -117,7 +118,7 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
-    """Commit the state; return it with the tensors shared between commits memory-mapped."""
+    """Commit the state; return it with memory-mapped tensors where commits share them."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}
@@ -137,7 +138,7 @@ class ClientRounds:
     clusters: list[Federation]
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> tuple[FederatedState, LogRow] | None:
-        """Train, fold, exchange and measure one round: see :data:`Advance`.
+        """Train, fold, exchange and evaluate one round: see :data:`Advance`.
 
         Raises:
             DivergedError: A loss, weight or logit is not finite.
@@ -177,7 +178,7 @@ class ClientRounds:
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Return whether the run stops at its target accuracy and the last round reached it."""
+    """Return whether the last round reached the target accuracy at which the run stops."""
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)

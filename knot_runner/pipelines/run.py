@@ -1,4 +1,4 @@
-"""One run: it is already finished, or the pipeline of its method runs; its files get checksums at the end."""
+"""One run: return its result if finished, otherwise run the method's pipeline and write the files' checksums."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def complete_run(context: RunContext) -> RunResult:
     """Call :func:`run_locked` with exclusive use of the run's folder.
 
-    A second process waits, and then finds the run finished.
+    A second process waits, and then returns the finished result.
     """
     finished = read_result(context.folder)
     if finished is not None:  # a read-only disk allows no lock and needs none
@@ -41,9 +41,9 @@ def complete_run(context: RunContext) -> RunResult:
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Run one job in its folder, while holding its lock; return its result.
+    """Run one job in its folder, while holding the folder's lock; return the result.
 
-    A finished run is returned at once. An unfinished one resumes from its last commit.
+    A finished run is returned at once. An unfinished run resumes from its last commit.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.
@@ -67,7 +67,7 @@ def finished_result(context: RunContext) -> RunResult | None:
     """Return the run's result if it is finished, otherwise None.
 
     Raises:
-        UserError: The data in ``paths.data_dir`` have changed since the run, unless stale runs are to be shown.
+        UserError: The data in ``paths.data_dir`` have changed since the run, unless stale runs are shown.
     """
     result = read_result(context.folder)
     changes = []
@@ -81,7 +81,7 @@ def finished_result(context: RunContext) -> RunResult | None:
 def _execute(context: RunContext) -> RunResult:
     """Run the pipeline of the method's family, which is imported here.
 
-    Pipelines log rows through ``context.log``. This function sends the result to the tracker, for all pipelines.
+    Pipelines log rows through ``context.log``. For all pipelines, this function sends the result to the tracker.
     """
     machines: list[str] = []
 
@@ -132,7 +132,7 @@ def _computed(context: RunContext) -> RunResult:
 
 
 def _one_class(path: Path, result: RunResult) -> list[str]:
-    """Return a warning if a finished run predicts a single class for test examples of several classes."""
+    """Return a warning if a finished run predicts the same class for all test examples although their labels differ."""
     if result.status != "done" or not path.exists():
         return []
     stored = load_file(path)
@@ -146,7 +146,7 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
 
 
 def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
-    """Return the tracker of the run, which knows the config with string keys, as in JSON; None for ``tracker=none``."""
+    """Return the run's tracker, which receives the config with string keys, as in JSON; None for ``tracker=none``."""
     settings = context.settings
     if settings.tracker.name == "none":
         return nullcontext()

@@ -1,7 +1,7 @@
 """Metrics of one round.
 
-They are those of the deployed models on the clients' test examples, as one row of ``rounds.jsonl``, and those on their
-validation examples (``partition.valid``), by which runs are selected.
+Each row of ``rounds.jsonl`` has the metrics of the deployed models on the clients' test examples. Runs are selected by
+the metrics on the clients' validation examples (``partition.valid``).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class TestPredictions:
     """Predictions of the deployed models.
 
-    ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each client's model on its own
-    examples (None for a client without test examples). ``unseen``: the accuracy of clients that never take part, whose
-    examples are not in ``logits``.
+    ``logits`` [M, C], ``labels`` [M]: for all test examples. ``clients``: accuracy of each client's model on its own
+    examples (None without test examples). ``unseen``: accuracy of clients that never take part; their examples are not
+    in ``logits``.
     """
 
     logits: Tensor
@@ -54,7 +54,7 @@ def predict_test(
 ) -> TestPredictions:
     """Run inference on the test examples: a global model once on all of them, clients' own models on their own.
 
-    ``labels`` [N]: of all test examples.
+    ``labels`` [N]: labels of all test examples.
     """
     clients = [*federation.numbers, *federation.unseen]
     test_rows, seen = [federation.clients[client].test for client in clients], len(federation)
@@ -76,7 +76,7 @@ def predict_test(
 
 
 def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
-    """Raise :class:`UserError` for two different models of a method that declares a single one.
+    """Raise :class:`UserError` if two clients have different models although the method declares one model.
 
     Otherwise the accuracy would be attributed to the wrong model.
     """
@@ -105,11 +105,11 @@ def one_model(method: RoundMethod, config: Any) -> bool:
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> LogRow:
-    """Return every metric in the table that is defined, and the clients' accuracies.
+    """Return every metric that is defined for the run, and the clients' accuracies.
 
     Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at ``temperature``,
-    recorded as ``test_temperature``. Accuracies are over all test examples (weighted), over clients (unweighted), and
-    of each client.
+    recorded as ``test_temperature``. Accuracy is reported over all test examples (weighted), over clients (unweighted),
+    and for each client.
     """
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     row: LogRow = {
@@ -126,7 +126,7 @@ def score(
 
 
 def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, float]:
-    """Return the mean accuracy over clients, weighted by test images (``weighted``) and not (``unweighted``)."""
+    """Return the mean accuracy over clients, weighted by test examples (``weighted``) and not (``unweighted``)."""
     shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
     return {
         "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
@@ -135,7 +135,10 @@ def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, 
 
 
 def over_clusters(accuracies: list[float | None], federation: Federation, clusters: list[Federation]) -> float:
-    """Return the mean over ``clusters`` of the accuracy on each one's test examples; ``accuracies``: of each client."""
+    """Return the mean over ``clusters`` of the accuracy on each cluster's test examples.
+
+    ``accuracies``: one per client.
+    """
     accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
     for cluster in clusters:
         sizes = [len(cluster.clients[client].test) for client in cluster.numbers]
@@ -149,7 +152,7 @@ def measure_valid(
 ) -> dict[str, float] | None:
     """Return every metric of the deployed models on the clients' own validation examples, pooled.
 
-    {} if logits are not finite, None if nothing is held out.
+    The result is {} if logits are not finite, and None without validation examples.
     """
     federation = setup.federation
     with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
@@ -167,22 +170,23 @@ def measure_valid(
 
 
 def check_logits(predictions: TestPredictions, round: int) -> None:
-    """Raise :class:`DivergedError` for logits that are not finite."""
+    """Raise :class:`DivergedError` if any logit is not finite."""
     if not bool(torch.isfinite(predictions.logits).all()):
         number = round + 1
         raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
-    """Return the temperature of ``tempered_loss``."""
+    """Return the softmax temperature for ``tempered_loss`` in this round."""
     return 1.0 if config.lr_control else scheduled(config.temperature, config.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """Return facts about the participants' training.
 
-    They are accuracy on own test examples before and after, steps, and the mean loss and temperature. For a client that
-    trains several models in a round, they describe the first one, which it sends; steps count all.
+    They are accuracy on own test examples before and after, steps, and the mean loss and temperature. If a client
+    trains several models in a round, accuracy and loss describe the first model, which the client sends; steps count
+    all.
     """
     if not requests:
         return dict(NO_WORK)
@@ -207,7 +211,7 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """Return the result's metrics.
 
-    They are those of the last evaluated round, the best accuracy, and the first round at ``target``.
+    They are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
     """
     measured = [row for row in rows if "accuracy" in row]
     if not measured:

@@ -1,4 +1,4 @@
-"""Rounds that runs share: those of clusters, however they were computed, and those before personalization.
+"""Rounds that several runs share: the rounds of given clusters, and the rounds before personalization.
 
 They are an artifact below ``<out>/artifacts/rounds/``, keyed by all inputs of their training.
 """
@@ -35,7 +35,7 @@ def run_shared_rounds(
 ) -> tuple[FederatedState, list[LogRow]]:
     """Return the final state and all rows of the rounds with ``key``.
 
-    Unless another run has trained them, ``train()`` does, and commits its steps.
+    If no run has trained these rounds yet, ``train()`` trains them and commits its steps.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -60,7 +60,7 @@ def run_shared_rounds(
 
 
 def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequence[Federation]) -> str:
-    """Return the content address of the rounds of ``clusters``, which train separately, or of all clients."""
+    """Return the content address of the rounds, for all clients or for ``clusters`` that train separately."""
     settings, federation = context.settings, setup.federation
     plain: dict[str, Any] = {
         "seed": settings.seed,
@@ -80,7 +80,7 @@ def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequ
 
 
 def _clients_key(federation: Federation) -> list[Any]:
-    """Return the key's entries for the rows of the clients' examples, and of the server's examples if it distills."""
+    """Return the key's entries for the rows of the clients' examples, and for the server's examples if it distills."""
     rows = hashlib.sha256()
     for client in (*federation.numbers, *federation.unseen):
         for rows_of_client in (federation.clients[client].train, federation.clients[client].test):
@@ -96,8 +96,8 @@ def _clients_key(federation: Federation) -> list[Any]:
 def _examples_key(setup: Setup) -> list[Any]:
     """Return the key's entries for the examples as network inputs.
 
-    For texts, these are their tokens, which depend on vocabulary and ``task.max_length``, and the initial weights,
-    which may come from a file.
+    For texts, these entries are the tokens, which depend on vocabulary and ``task.max_length``, and the initial
+    weights, which may come from a file.
     """
     if isinstance(setup.task, ImageTask):
         return [setup.task.digest, setup.task.mean, setup.task.std]

@@ -1,4 +1,4 @@
-"""Examples of clients and of a server that distills.
+"""The examples of clients, and of a server that distills.
 
 Labeled texts form one pool, and are encoded once and cached. The server's examples belong to no client: they are held
 out from the partition, without labels.
@@ -42,7 +42,7 @@ from knot_runner.util.errors import UserError
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     """Return ``task`` with the image data set ``transfer`` as its transfer set.
 
-    In a run without distillation, the task is unchanged, and a note reports it.
+    In a run without distillation, the task is unchanged except for a note that the data set is not used.
 
     Raises:
         UserError: The images cannot be used.
@@ -58,13 +58,13 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
 def server_examples(
     context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData, dict[str, Tensor]]:
-    """Return the training examples ``data`` followed by the server's unlabeled ones, and the rows of the latter.
+    """Return the training examples ``data`` followed by the server's unlabeled examples, and the server's rows.
 
     The rows are ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (empty
-    if no weighting uses them).
+    if no weighting uses biases).
 
     Raises:
-        UserError: There are no examples to distill on.
+        UserError: The transfer set has no examples for distillation.
     """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
@@ -88,7 +88,7 @@ def _more_examples(
 ) -> tuple[ClientData | None, ClientData | None]:
     """Return the task's own transfer set, if any, and random examples, if the weighting uses biases.
 
-    The transfer set consists of texts, or of the data set ``transfer``. Both are unlabeled.
+    The transfer set contains texts, or images of the data set ``transfer``. Both results are unlabeled.
     """
     spec = context.method.server_distillation
     biased = needs_bias(spec.weighting)
@@ -102,7 +102,7 @@ def _more_examples(
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
-    """Return ``images`` in the form that engines hold, normalized like ``data``."""
+    """Return ``images`` in the format of the engines, normalized like ``data``."""
     return dataclasses.replace(
         as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
     )
@@ -113,7 +113,7 @@ MANY_CUT = 0.05
 
 
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
-    """Return the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
+    """Return the pool of a task's labeled texts, the network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
     model, length = as_kind(settings.model, ModelSettings), settings.task.max_length
     task = context.services.texts(settings.task, root)
@@ -130,10 +130,7 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
 
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
-    """Return the task's own transfer set, if it has one, and random texts for biases, if ``biased``.
-
-    Both are unlabeled.
-    """
+    """Return the task's own transfer set, if any, and random texts, if ``biased``. Both are unlabeled."""
     settings, store = context.settings, context.store
     length = settings.task.max_length
     tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)

@@ -1,7 +1,7 @@
 """Functions with different names in numpy and torch, so that one Newton method runs on arrays of either library.
 
-For small batches numpy is several times faster, because an operation takes half a microsecond instead of several. torch
-is needed on a GPU.
+For small batches numpy is several times faster: an operation takes half a microsecond in numpy and several microseconds
+in torch. Arrays on a GPU need torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def library(array: FloatArray) -> ModuleType:
 
 
 def in_library_of(constant: np.ndarray, array: FloatArray) -> FloatArray:
-    """Return ``constant`` in the library of ``array`` and on its device."""
+    """Return ``constant`` as an array of the same library and on the same device as ``array``."""
     return constant if library(array) is np else torch.as_tensor(constant, device=array.device)
 
 

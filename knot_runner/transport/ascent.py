@@ -1,15 +1,15 @@
-"""Newton's method on the semi-dual of newton.py, many problems at once, each at its own eps.
+"""Newton's method on the semi-dual of newton.py, for many problems at once, each with its own eps.
 
-A step changes the exponents by at most ``CAP``. If D decreases, the row takes a step of the length log(1 + w) / w
-instead, where w is the change of the exponents by the full step. At this length a log-sum-exp function is known to
-increase. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
-method is near convergence; only the last level is solved to the tolerance. Rows that have converged leave the batch.
+A step changes the exponents by at most ``CAP``. If D decreases, the row takes a shorter step of length log(1 + w) / w,
+where w is the change of the exponents by the full step. A log-sum-exp function is known to increase at this length. For
+a row above the target eps, eps is lowered geometrically along the tangent dh/deps as soon as Newton's method is near
+convergence. Only the last level is solved to the tolerance. Rows that have converged leave the batch.
 
 The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by
-side without cancellation. A conductance to an outer ground, about as small as rounding, fixes the gauge (h + c gives
-the same plan) and undetermined components.
+side without cancellation. A conductance to an outer ground, about as small as rounding errors, fixes the gauge (h + c
+gives the same plan) and undetermined components.
 
-Labels come first and rows last in the arrays below, so that each operation runs along the batch.
+In the arrays below, labels are the first axis and rows the last, so that each operation runs along the batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from knot_runner.transport.arrays import FloatArray, in_library_of, library
 def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
-    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are ignored.
-    ``ground`` [n, N]: the weight of each label's edge to an outer ground.
+    ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
+    ignored. ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
     Eliminating label k connects its neighbors by edges w_jk w_lk / W_k and distributes its right-hand side in the same
     shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps its
@@ -68,7 +68,7 @@ PATIENCE = 4
 
 @dataclass
 class AscentRows:
-    """State of the rows that have not converged; the last axis of every array is the row."""
+    """State of the rows in the batch. The last axis of every array is the row."""
 
     index: FloatArray
     p: FloatArray
@@ -101,9 +101,10 @@ def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, t
 
 
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations; return all rows, in order, with ``h`` and ``done``.
+    """Maximize D for every row in at most ``most`` iterations.
 
-    ``cost`` [n, n, 1]. ``h`` is at most -1e8 eps where q_j = 0.
+    ``cost`` [n, n, 1]. The result has all rows in their original order, with ``h`` and ``done``. Where q_j = 0, ``h``
+    is at most -1e8 eps.
     """
     every = 1 if library(rows.h) is np else PATIENCE
     levels = not bool((rows.eps <= epsilon).all())
@@ -134,7 +135,7 @@ def _in_order(parts: list[AscentRows]) -> AscentRows:
 
 
 def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
-    """Return q - p [n, N], corrected by the rounding error of its sum; 0 where both have the same digits."""
+    """Return q - p [n, N], corrected by the rounding error of its sum. Entries are 0 where p and q are equal."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
@@ -177,7 +178,7 @@ def _directions(
     ps: FloatArray,
     z: FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Newton's step, as a change of the exponents, and the tangent dh/deps (unchanged if ``z`` is None)."""
+    """Return the Newton step, as a change of the exponents, and the tangent dh/deps (unchanged if ``z`` is None)."""
     lib = library(residual)
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
@@ -198,7 +199,7 @@ def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]
     """Return q - P and the scale of its rounding errors, each [n, N].
 
     Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
-    less mass moves than a label has, the difference has the accuracy of the moving mass, even for exp(-300).
+    only part of a label's mass moves, the difference is as accurate as the moving mass, even for exp(-300).
     """
     lib, n = library(ps), len(ps)
     moving = ps.reshape(n * n, -1) + 0.0

@@ -13,7 +13,7 @@ from knot_runner.config.strict import require
 
 
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
-    """Return points [n, d'] between which the cost is measured, from the labels' coordinates [n, d].
+    """Return the points [n, d'] that define the ground cost, computed from the labels' coordinates [n, d].
 
     ``semantic``: the coordinates (the paper's main runs). ``onehot``: the unit vectors, so that any two labels are
     sqrt(2) apart (the public ERC code). ``hybrid``: both, concatenated (the public SA code).
@@ -40,7 +40,7 @@ def ground_cost(coordinates: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def host_cost(points: Tensor) -> Tensor:
-    """Return :func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
+    """Return the :func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
     return ground_cost(points.detach().double()).cpu()
 
 

@@ -3,19 +3,20 @@
     T_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)          (eq. 1; not debiased)
     dT / dp     = f, the potential of p                                              (eq. 4, by the envelope theorem)
 
-f is unique up to a constant, which does not matter on the simplex; every solver returns it with mean 0, so that it is
-the gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teachers, with p of the student.
+f is unique up to a constant, which does not matter on the simplex. Every solver returns f with mean 0, which is the
+gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teachers, where p is the student's output.
 (Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
-Two readings of "the KNOT loss" differ, and both are offered. ``newton`` returns the T_eps that eq. 1 defines.
-``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves eps, about
-14 in total, and **does not converge**. On the five sentiment labels at eps .001, its values are about 17% too low for
-Dirichlet(.5) pairs (more for flatter ones). Its gradients are too short and have another direction (mean cosine with
-the true one about .9). ``scaling=0.99`` is within a few tenths of a percent, in ten times the time.
+The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
+eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. It runs one update per eps in a
+schedule that halves eps, about 14 in total, and **does not converge**. On the five sentiment labels at eps .001, its
+values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). Its gradients are too short and have
+another direction (mean cosine with the true gradient about .9). ``scaling=0.99`` is within a few tenths of a percent,
+in ten times the time.
 
-:func:`exact_transport` is W1 (eps = 0) of any label space by the fastest exact method. Labels on a line or at leaves of
-a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are compared
-(trees.py). For more labels, POT is used row by row.
+:func:`exact_transport` computes W1 (eps = 0) for any label space with the fastest exact method. Labels on a line or at
+leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are
+compared (trees.py). For more labels, POT is used row by row.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Return the published call: geomloss' schedule, in p's precision. It does not converge, and does not warn.
+    """Return the result of the published geomloss schedule, in p's precision. It neither converges nor warns.
 
     The published runs used geomloss 0.2.4. Values of 0.3.1 are 2e-5 to 6e-5 larger.
     """
@@ -126,9 +127,9 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 by POT's linear program, one row after another on the CPU. Slow (about 0.1 ms a row), a reference.
+    """Solve eps = 0 by POT's linear program, one row after another on the CPU. This slow solver is a reference.
 
-    If several potentials are optimal (such as for p equal to q), the gradient is one of them.
+    A row takes about 0.1 ms. If several potentials are optimal (such as for p equal to q), the gradient is one of them.
     """
     import numpy as np
     import ot
@@ -180,9 +181,10 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W1 [N] of the rows of p and q [N, n], and potentials [N, n], up to a constant: subgradients by p.
+    """Return W1 [N] between the rows of p and q [N, n], and potentials [N, n] (subgradients with respect to p).
 
-    Computed in float64, in units of ``points`` [n, d]. Rows are scaled to sum 1.
+    Potentials are unique up to a constant. Values are computed in float64, in units of ``points`` [n, d]. Rows are
+    scaled to sum 1.
     """
     p, q = unit_mass(p), unit_mass(q)
     points = points.double()

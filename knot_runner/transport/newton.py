@@ -119,7 +119,7 @@ def _solve(
 def _potential(
     p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return h [n, N] at the maximum of D (-1e8 eps where q_j = 0), and the number of iterations [N]."""
+    """Return h [n, N] at the maximum of D, and the number of iterations [N]. Where q_j = 0, h is at most -1e8 eps."""
     start = max(epsilon, LARGE * float(ground.max()))
     trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
     if trees is None:

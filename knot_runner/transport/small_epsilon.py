@@ -26,9 +26,9 @@ def limit_potential(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (h = g + eps log q [n, N] up to a constant in each column, the smallest flow over any edge [N]).
 
-    ``excess`` [n, N]: q - p, with sum 0. h is at most -1e8 eps where q = 0. A flow is relative to the mass that moves
-    on the smaller side of its edge. If it is as small as rounding, the limit is unknown. An edge without flow is
-    assigned no difference of potential, although any value up to its length is valid.
+    ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
+    on the smaller side of the edge. If the smallest flow is as small as rounding errors, the limit is unknown. Across
+    an edge without flow, the potential difference is set to 0, although any value up to the edge length is valid.
     """
     lib = library(q)
     lengths, below, lower, upper = (in_library_of(a, q) for a in (trees.lengths, trees.below, trees.lower, trees.upper))
@@ -64,7 +64,7 @@ def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def masses_logarithm(q: FloatArray) -> FloatArray:
-    """Return log q, and -1e8 where q is 0. No cost / eps compensates this value, and its product with 0 is finite."""
+    """Return log q, or -1e8 where q is 0. No cost / eps can offset this value, and its product with 0 is finite."""
     lib = library(q)
     return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e8)
 

@@ -33,7 +33,7 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 for p, q [N, n] on ``points`` that are leaves of a tree: (value [N], potential of p [N, n]).
+    """Solve eps = 0 for p, q [N, n] on leaves of a tree. Return values [N] and potentials of p [N, n].
 
     Raises:
         UserError: The points are not leaves of a tree.
@@ -46,7 +46,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
 
 @lru_cache(maxsize=16)
 def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return :func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
+    """Return the :func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
     return tree_edges(host_cost(points).to(points.device))
 
 
@@ -82,9 +82,9 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree of each.
+    """Return the vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree for each vertex.
 
-    The trees are [V, n - 1, 2], with labels i < j of each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
+    The trees are [V, n - 1, 2], with labels i < j for each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
     points.
     """
     n = len(distances)
@@ -132,7 +132,7 @@ class TransportTrees:
 
 
 def transport_trees(cost: np.ndarray) -> TransportTrees | None:
-    """Return the trees of ``cost`` [n, n], Euclidean distances; None for too many labels that do not lie on a tree."""
+    """Return the trees for ``cost`` [n, n], Euclidean distances; None for too many labels without a tree."""
     return _trees(cost.tobytes(), len(cost))
 
 
@@ -158,7 +158,7 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
 def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
     """Return the tree whose leaves are the labels.
 
-    It has a node for the lower end of each edge, and the root as the last node.
+    The tree has a node for the lower end of each edge, and the root as the last node.
     """
     try:
         lengths, groups = (tensor.numpy() for tensor in tree_edges(torch.tensor(distances)))
@@ -185,7 +185,7 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
-    """Return the trees with ``edges`` [T, E, 2], the lower and upper end of each edge."""
+    """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
     # of each edge the function on the nodes that falls by 1 from its lower to its upper end and nowhere else; 0 at the

@@ -1,6 +1,7 @@
-"""YAML files: those of ``conf/`` and of a user's ``--config-dir``, by group, and the ``config.yaml`` of runs.
+"""YAML files: the groups in ``conf/`` and in a user's ``--config-dir``, and the ``config.yaml`` of runs.
 
-The latter are parsed as plain values, with a fast parser, because a sweep has many files that share most sections.
+The files of runs are parsed as plain values, with a fast parser, because a sweep has many files that share most
+sections.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ def config_folder() -> Path:
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """Return the choices of ``group``, those of the package and those in the user's ``config_dir``."""
+    """Return the choices of ``group`` in the package and in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Return each choice of ``group`` -> its file, sorted. A choice in a folder is ``FOLDER/NAME``.
+    """Return each choice of ``group`` -> its file, sorted. A choice in a subfolder is named ``FOLDER/NAME``.
 
-    If both ``conf/`` and ``config_dir`` have the same name, Hydra uses the file in ``conf/``.
+    If both ``conf/`` and ``config_dir`` contain a name, Hydra uses the file in ``conf/``.
     """
     files: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
@@ -56,9 +57,9 @@ def headline(path: Path) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Return the settings in ``path`` as plain values, which must not be changed, because files share sections.
+    """Return the settings in ``path`` as plain values. Do not modify them: files share cached sections.
 
-    Each top-level section is parsed once and cached, so that 1,000 configs of a grid cost little more than one.
+    Each top-level section is parsed once and cached, so 1,000 configs of a grid cost little more than one config.
 
     Raises:
         ValueError: The YAML has aliases, tags, repeated keys, too deep nesting, or is not a mapping.

@@ -1,4 +1,4 @@
-"""Errors: :class:`UserError` for a mistake of a user, :class:`DivergedError` for diverged training; and log messages.
+"""Errors and log messages. :class:`UserError` is a user's mistake; :class:`DivergedError` is diverged training.
 
 A user error is one line with the key or file, the problem, and how to fix it.
 """
@@ -18,11 +18,11 @@ class UserError(Exception):
     """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback.
 
     Args:
-        problem: What is wrong; the whole message if no other argument is given.
+        problem: What is wrong. Without other arguments, this is the whole message.
         key: The setting, option or file at the beginning of the message.
         value: The value of the key, if it is an unknown name.
-        allowed: The allowed names. A near one is suggested.
-        listed_by: The command that lists these names.
+        allowed: The allowed names. The message suggests a similar name.
+        listed_by: The command that lists the allowed names.
         hint: What to do, as a sentence.
     """
 
@@ -50,7 +50,7 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two choices of groups that are not compatible: ``one`` and ``other`` as the user types them, such as ``task=sa``.
+    """Two incompatible choices, ``one`` and ``other``, as the user types them, such as ``task=sa``.
 
     Args:
         one: The first choice.
@@ -64,7 +64,7 @@ class Misfit(UserError):
 
 
 class DiskError(UserError):
-    """A disk is full or fails. This is not an error of the input; the same command resumes once the disk works."""
+    """A disk is full or fails. The input is not at fault: the same command resumes once the disk works."""
 
     exit_code = 1
 
@@ -76,7 +76,7 @@ class ReadOnlyError(UserError):
 class DivergedError(Exception):
     """Training diverged: a loss or weight is not finite.
 
-    The step is discarded, and a sweep continues. ``where``: round (counted from 1) and client, for the record.
+    The step is discarded, and a sweep continues. ``where`` records the round (counted from 1) and the client.
     """
 
     def __init__(self, text: str, **where: Any) -> None:
@@ -105,9 +105,9 @@ OTHER_NAMES = PEER_NAMES | {
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in ``known`` that is near ``word``; None if there is none.
+    """Return the name in ``known`` that is similar to ``word``; None if no name is similar.
 
-    A name is near if its edit distance is at most 2, or if it is the only one that begins with ``word``. Case is
+    A name is similar if its edit distance is at most 2, or if it is the only name that begins with ``word``. Case is
     ignored. A name in a folder (``kd/mnist``) is also compared without the folder.
     """
     names = {}
@@ -123,7 +123,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _distance(a: str, b: str) -> int:
-    """Return the edit distance: the smallest number of letters inserted, deleted, replaced or swapped with the next."""
+    """Return the edit distance: the smallest number of letters inserted, deleted, replaced or swapped."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a):
@@ -136,9 +136,9 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), otherwise how to list them.
+    """Return ``" (did you mean 'x'?)"`` if a name in ``known`` is similar (:func:`closest`), else how to list them.
 
-    This text ends every message on an unknown name. ``listed_by``: the command that lists the names.
+    Every error message for an unknown name ends with this text. ``listed_by``: the command that lists the names.
     """
     names = sorted(map(str, known))
     others = [name for name in OTHER_NAMES.get(str(word), "").split() if name in names]
@@ -151,7 +151,7 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
 
 
 def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
-    """Return the error for ``value``, an unknown name, in the setting ``key``."""
+    """Return the error for the unknown name ``value`` in the setting ``key``."""
     return UserError("unknown name", key, value, known, listed_by)
 
 
@@ -170,7 +170,7 @@ def require_extra(key: str, package: str) -> None:
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for the setting ``key``, which needs ``extra``."""
+    """Return the error for the setting ``key``, which needs the missing extra ``extra``."""
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 

@@ -1,4 +1,4 @@
-"""Atomic writing (temporary file, fsync, rename, fsync of the folder), and locks that end with the process."""
+"""Atomic file writes (temporary file, fsync, rename, fsync of the folder), and locks that end with the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the error, in one line, of a failed call on ``path`` that tried to write ``needed`` bytes (0: none)."""
+    """Return the one-line error for a failed call on ``path`` that tried to write ``needed`` bytes (0: no write)."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
         hint = "Make room, then repeat the command"
@@ -43,7 +43,7 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 
 
 def _shortage(path: Path, needed: int) -> str:
-    """Return what the full disk of ``path`` lacks: inodes, space, or space within a quota."""
+    """Return what the full disk that holds ``path`` lacks: inodes, space, or space within a quota."""
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
@@ -55,7 +55,7 @@ def _shortage(path: Path, needed: int) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Raise :func:`refused` if a call inside the block fails on a file below ``folder``."""
+    """Raise the error of :func:`refused` if a call inside the block fails on a file below ``folder``."""
     try:
         yield
     except OSError as problem:
@@ -67,9 +67,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removal() -> Iterator[None]:
-    """Report a file that cannot be deleted inside the block, and leave it.
+    """Inside the block, log a warning instead of an error if a file cannot be deleted.
 
-    For files that finished work no longer needs.
+    Use this to delete files that finished work no longer needs.
     """
     try:
         yield
@@ -81,7 +81,7 @@ def require_writable(folder: Path, key: str) -> None:
     """Create ``folder`` and check that files can be created in it.
 
     Raises:
-        UserError: They cannot. The message names ``key``, the folder's setting.
+        UserError: The folder is not writable. The message names ``key``, the folder's setting.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,13 @@ def require_writable(folder: Path, key: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace ``path`` by ``content`` completely or not at all, also across a power loss (if ``durable``).
+    """Replace the content of ``path`` completely or not at all, even after a power loss (if ``durable``).
 
-    Parts of the content are written one after another.
+    If the content is a sequence of parts, they are written one after another.
 
     Raises:
-        UserError: The file cannot be written. It is :class:`DiskError` for a full disk, and :class:`ReadOnlyError`
-            for a read-only one.
+        UserError: The file cannot be written: :class:`DiskError` if the disk is full, :class:`ReadOnlyError` if it
+            is read-only.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -124,7 +124,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Return the hex digest (sha256) of a file with the content ``parts``."""
+    """Return the sha256 hex digest of a file whose content is ``parts``."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -137,14 +137,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as indented JSON. NaN is refused, because JSON has none and readers differ."""
+    """Return ``value`` as indented JSON. NaN raises an error, because JSON has no NaN and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def regular(path: Path) -> Path:
-    """Return ``path`` of a regular file.
+    """Return ``path`` if it is a regular file.
 
-    Raises OSError for others, because reading a pipe or a device may never end.
+    Raises OSError otherwise, because reading a pipe or a device may never end.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -154,7 +154,7 @@ def regular(path: Path) -> Path:
 def writable(path: Path) -> Path:
     """Return ``path`` if it is a regular file or does not exist.
 
-    Raises OSError for others; opening a pipe may never end.
+    Raises OSError otherwise, because opening a pipe may never end.
     """
     return regular(path) if path.exists() else path
 
@@ -176,15 +176,15 @@ def parsed_json(content: bytes) -> Any | None:
 
 
 def sha256(path: Path) -> str:
-    """Return the hex digest of a file's bytes. Raises OSError, as :func:`regular`."""
+    """Return the sha256 hex digest of a file. Raises OSError for the same files as :func:`regular`."""
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that folder.
+    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return this folder.
 
-    Files are moved in the order of ``names``, so that a kill in between leaves the last ones.
+    Files are moved in the order of ``names``. If the process is killed in between, the last files are not yet moved.
 
     Raises:
         UserError: A file cannot be moved.
@@ -224,9 +224,9 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` inside the block. It ends with the process, so no lock is left behind.
+    """Hold an exclusive lock on ``path`` inside the block. The lock ends with the process and is never left behind.
 
-    A second lock in the same process counts as another.
+    Two locks on the same path also conflict within one process.
 
     Raises:
         BusyError: Another process holds the lock, and ``wait`` is false.
@@ -256,7 +256,7 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk."""
+    """Wait until changed file names in ``folder`` are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

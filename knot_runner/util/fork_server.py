@@ -1,7 +1,7 @@
-"""Settings of the fork server, which imports this module first.
+"""Setup of the fork server, which imports this module first.
 
-The server then ignores Ctrl-C, ends with its parent even during imports, and deletes its socket if its parent was
-killed.
+The setup makes the server ignore Ctrl-C, end with its parent even during imports, and delete its socket if the parent
+was killed.
 """
 
 import atexit

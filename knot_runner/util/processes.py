@@ -1,4 +1,4 @@
-"""Processes that end with their parent, and end cleanly on signals."""
+"""Processes that end with their parent, and that end cleanly on signals."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ POLL_SECONDS = 0.5
 
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use. In a job of a cluster, the machine may have more."""
+    """Return the number of CPU cores available to this process. A cluster job may have fewer than its machine."""
     allowed = getattr(os, "sched_getaffinity", None)  # Linux
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, limit the memory of this process, and of each that it starts, to ``gigabytes`` (Linux)."""
+    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes`` (Linux)."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:
@@ -46,12 +46,12 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
-    """Leave Ctrl-C to the parent, and end with the parent in any case, after ``cleanup``.
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends, after ``cleanup``.
 
     Call this first in a new process, so that a killed run leaves no process behind.
 
     Args:
-        parent: The id of a process on this machine; None: the process that started this one by multiprocessing.
+        parent: The id of a process on this machine; None: the process that started this process by multiprocessing.
         cleanup: Called when the parent has ended.
     """
 
@@ -80,7 +80,7 @@ def is_running(process: int) -> bool:
 
 
 def redirect_output(file: IO[Any]) -> None:
-    """Send standard output and error of this process to ``file`` from now on, including output of native code."""
+    """Redirect this process's standard output and error to ``file``, including output of native code."""
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
 
@@ -94,7 +94,7 @@ _signal_actions: list[Callable[[], object]] = []
 
 
 def kill_descendants_on_signals() -> None:
-    """Let a signal that ends this process kill all processes that it started, directly or not (Linux).
+    """On a signal that ends this process, also kill all processes that it started, directly or not (Linux).
 
     The actions of :func:`on_signal` run first.
     """
@@ -110,7 +110,7 @@ def _kill_descendants() -> None:
 
 
 def descendants(process: int) -> set[int]:
-    """Return the processes that ``process`` has started, directly or not (Linux)."""
+    """Return the ids of all processes that ``process`` has started, directly or not (Linux)."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
@@ -132,7 +132,7 @@ def send_signal(processes: set[int], number: int) -> None:
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
     """Inside the block, call ``action`` if a signal ends this process (see :func:`ended_by_signals`).
 
-    This cleans up an unfinished tracker or child processes.
+    Use this to clean up an unfinished tracker or child processes.
     """
     _signal_actions.append(action)
     try:
@@ -145,7 +145,7 @@ def on_signal(action: Callable[[], object]) -> Iterator[None]:
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder in ``parent`` or the system's temporary folder.
 
-    The end of the block or a signal deletes it.
+    The folder is deleted at the end of the block or on a signal.
     """
     with (
         tempfile.TemporaryDirectory(prefix="knot-runner-", dir=parent, ignore_cleanup_errors=True) as folder,
@@ -156,12 +156,12 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def ended_by_signals(restored: bool = True) -> Iterator[None]:
-    """Inside the block, let SIGINT, SIGTERM and SIGHUP end this process with 128 plus their number.
+    """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
-    The actions of :func:`on_signal` run first. Ignored signals stay ignored. Afterwards the previous handlers are
-    ``restored``. In threads other than the main one, nothing changes.
+    The actions of :func:`on_signal` run first. Ignored signals stay ignored. Afterwards, the previous handlers are
+    ``restored``. In threads other than the main thread, nothing changes.
 
-    No exception is raised, because any library could catch it, or be left in an inconsistent state by it. The main
+    The handler raises no exception, because a library could catch it or be left in an inconsistent state. The main
     thread stops meanwhile. Commits are complete at any time, and locks and workers end with the process.
     """
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
@@ -191,7 +191,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Ask ``process`` to end, and kill it if it does not."""
+    """Terminate ``process``, and kill it if it does not end in time."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:
@@ -201,7 +201,7 @@ def end_process(process: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def ended_along(process: BaseProcess) -> Iterator[None]:
-    """End ``process`` when the block ends by an exception or a signal."""
+    """End ``process`` if an exception or a signal ends the block."""
     try:
         with on_signal(functools.partial(end_process, process)):
             yield
@@ -213,7 +213,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: Any, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """Start a process that calls ``target(its end of a pipe, *arguments)``; return it and our end of the pipe.
+    """Start a process that calls ``target`` with its end of a pipe and ``arguments``; return it and the other end.
 
     Raises:
         OSError: The system cannot start a process.
@@ -226,7 +226,7 @@ def start_process(
 
 
 def prepared(preloaded: list[str]) -> BaseContext:
-    """Return a multiprocessing context: the fork server, which imports ``preloaded`` of the first call.
+    """Return the multiprocessing context of the fork server, which imports the ``preloaded`` of the first call.
 
     The server forks each process from its single thread, so that no process spends seconds on importing torch.
     """
@@ -240,7 +240,7 @@ def prepared(preloaded: list[str]) -> BaseContext:
 
 
 def begin_server(preloaded: list[str]) -> None:
-    """Start the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
+    """Start the fork server of :func:`prepared` in advance, so that its imports run in parallel with this process."""
     prepared(preloaded)
     with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
         _server().ensure_running()
@@ -261,10 +261,10 @@ os.register_at_fork(after_in_child=_note_imports)
 
 
 def _go_on_with_server(preloaded: list[str]) -> None:
-    """Let a forked process use the same server for its own processes, if it imported ``preloaded``.
+    """Let a forked process use the same server for its own processes, if the server imported ``preloaded``.
 
-    multiprocessing intends this, but a forked process does not know its running server. It would start another one,
-    which imports torch again: seconds for each job of a sweep with workers.
+    multiprocessing intends this, but a forked process does not know the running server. It would start another server
+    and import torch again, which takes seconds for each job of a sweep with workers.
     """
     global _has_server
     asks_with_key = sys.version_info >= (3, 14)  # which a forked process does not have
@@ -282,8 +282,8 @@ def _server() -> Any:
 class Surroundings:
     """The environment and the standard streams of the process that creates this object.
 
-    A process forked by a server has those of the process that started the server. Pass this object as an argument to a
-    started process.
+    A process forked by a server inherits both from the process that started the server. Pass this object as an argument
+    to the forked process to replace them.
     """
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class Surroundings:
         return _sent, (self._environment, streams)
 
     def adopt(self) -> None:
-        """Apply the environment and the streams in the started process."""
+        """Apply the environment and the streams. Call this in the started process."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():
@@ -315,8 +315,8 @@ def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
 def main_left_alone() -> Iterator[None]:
     """Inside the block, start processes without importing the user's ``__main__``.
 
-    By default, multiprocessing imports it. Each process would then run a script without ``if __name__ == "__main__"``
-    once more.
+    By default, multiprocessing imports it. Each process would then rerun any script without ``if __name__ ==
+    "__main__"``.
     """
     prepared = spawn.get_preparation_data
 

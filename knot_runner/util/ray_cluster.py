@@ -1,4 +1,4 @@
-"""Ray, which is imported when it is used: it is an extra, and takes seconds to import and to connect."""
+"""Ray, imported only on use, because it is an optional extra and takes seconds to import and to connect."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, ki
 def connected(key: str, address: str | None = None) -> ModuleType:
     """Return the module ``ray``, connected to the cluster at ``address`` until this process ends.
 
-    None means Ray's default: the cluster in the variable ``RAY_ADDRESS``; otherwise one that runs on this machine;
-    otherwise a new one for this process, with a worker per core. A new cluster ends with this process in any case.
+    None selects Ray's default: the cluster in the variable ``RAY_ADDRESS``, otherwise a cluster that runs on this
+    machine, otherwise a new cluster with a worker per core. A new cluster always ends with this process.
 
     Raises:
-        UserError: There is no such cluster. The message names the setting ``key``.
+        UserError: The cluster cannot be reached. The message names the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")
@@ -45,9 +45,9 @@ def connected(key: str, address: str | None = None) -> ModuleType:
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill the processes of Ray that remain.
+    """Wait for the end of process ``parent``, and then kill Ray's remaining processes.
 
-    After ``kill -9``, Ray's agents would search for their cluster for a minute.
+    After ``kill -9``, Ray's agents would otherwise search for their cluster for a minute.
     """
     started: set[int] = set()
     while is_running(parent):
@@ -66,8 +66,8 @@ def _is_rays(process: int) -> bool:
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
-    """Set no handler. Ray has one for SIGTERM, which ends this process with another exit code.
+    """Keep the current signal handler, because Ray's SIGTERM handler ends this process with a different exit code.
 
-    Signals that end this process are ignored from now on.
+    Only requests to ignore a signal take effect.
     """
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

@@ -17,7 +17,7 @@ ALIGNED = 64
 
 
 class Memory:
-    """``size`` bytes, shared with every process that is started with this object among its arguments.
+    """``size`` bytes, shared with every process that receives this object as an argument when it starts.
 
     The memory is anonymous: it has no name to clean up and no limit of /dev/shm, and it is freed with its last process.
     ``map`` holds the bytes. ``private``: writes stay in the writing process, as for a mapped file (:func:`map_file`).
@@ -44,7 +44,7 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """Return the bytes of the file ``path``, memory-mapped: pages are read on use and take no process memory.
+    """Return the bytes of the file ``path``, memory-mapped: pages are read on demand and take no process memory.
 
     Raises:
         OSError: The file cannot be read.
@@ -58,7 +58,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file that holds the contiguous bytes of ``array``, and their offset; None for other arrays."""
+    """Return the mapped file that contains ``array``, and the array's offset; None if no mapped file contains it."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:

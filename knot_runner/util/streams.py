@@ -1,7 +1,7 @@
-"""Standard output and error whose failures do not end a run.
+"""Standard output and error streams whose failures do not end a run.
 
-Output that a terminal, pipe or full disk refuses is dropped and reported. A run takes hours and its records are files,
-so a line that cannot be printed must not end it.
+If a terminal, pipe or full disk refuses output, the output is dropped and the problem is reported. A run takes hours
+and its records are files, so a line that cannot be printed must not end the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOT_PRINTED, NOT_READ = 1, 141
 
 
 class Stream:
-    """A text stream that raises nothing; ``problem`` is the reason for dropping output, None while it works."""
+    """A text stream that never raises. ``problem``: why output was dropped; None while the stream works."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,7 +28,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write ``text``. Characters that the stream's encoding lacks become question marks."""
+        """Write ``text``. Characters that the encoding does not support become question marks."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = text.encode(encoding, "replace").decode(encoding)
         self._attempt(lambda: self._stream.write(shown))
@@ -53,7 +53,7 @@ class Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Discard buffered output, about which Python would complain at exit."""
+        """Discard buffered output, because Python would report an error for it at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
 
@@ -69,10 +69,10 @@ def is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
-    """Inside the block, make ``sys.stdout`` (which is yielded) and ``sys.stderr`` a :class:`Stream`.
+    """Inside the block, replace ``sys.stdout`` (which is yielded) and ``sys.stderr`` with a :class:`Stream`.
 
-    A closed one (``>&-``) is opened on the null device. Otherwise the next opened file would get its number, and prints
-    would be written to it.
+    A closed stream (``>&-``) is opened on the null device. Otherwise the next opened file would get its number, and
+    printed text would go into that file.
     """
     for number in (0, 1, 2):
         if not is_open(number):
@@ -94,7 +94,10 @@ def _restore(out: TextIO, err: TextIO) -> None:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Return the exit code of a command that ends with ``code``, after its last output; report dropped output."""
+    """Flush a command's output ``out``, and return its exit code.
+
+    The exit code is ``code``. If output was dropped, exit code 0 becomes an error code.
+    """
     out.flush()
     if out.problem is None or code:
         return code

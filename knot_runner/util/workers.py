@@ -40,17 +40,17 @@ class HandlerMessage:
 
 
 class WorkerDied(UserError):
-    """A worker process died before its reply, or was stopped."""
+    """A worker process died or was stopped before its reply."""
 
     def __init__(self, text: str = _DIED) -> None:
         super().__init__(text)
 
 
 class WorkerProcess:
-    """A process that answers requests in order, until :meth:`reap` or its death.
+    """A process that answers requests in order, until :meth:`reap` or until it dies.
 
-    ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the handler of its
-    requests.
+    ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the function that
+    handles requests.
 
     Raises:
         OSError: The system cannot start the process.
@@ -62,7 +62,7 @@ class WorkerProcess:
         self.process, self.pipe = started
 
     def send(self, request: Any) -> None:
-        """Send a request. Raises errors of pickling, and :class:`WorkerDied`."""
+        """Send a request. Raises pickling errors, and :class:`WorkerDied`."""
         try:
             self.pipe.send(request)
         except OSError:
@@ -81,7 +81,7 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def reap(self) -> None:
-        """Kill the process and free its resources. May be called again."""
+        """Kill the process and free its resources. Repeated calls have no effect."""
         if not self.pipe.closed:
             self.process.kill()
             self.process.join()
@@ -122,9 +122,9 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 
 
 class SharedArrays:
-    """Copies of arrays in memory shared with every process that is started with this object as an argument.
+    """Copies of arrays in memory that is shared with every process started with this object as an argument.
 
-    Arrays that lie on a mapped file are not copied.
+    Arrays in a mapped file are not copied.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -148,11 +148,11 @@ class SharedArrays:
 class TaskPool:
     """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
 
-    All start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which ends the processes
-    in any case.
+    All processes start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which always
+    ends the processes.
 
     Raises:
-        OSError: The system cannot start them.
+        OSError: The system cannot start the processes.
     """
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
@@ -167,7 +167,7 @@ class TaskPool:
         self.close()
 
     def grow(self, workers: int) -> None:
-        """Start processes until there are ``workers``, or keep those that exist. Raises OSError."""
+        """Start processes until the pool has at least ``workers``. Raises OSError."""
         try:
             while len(self._workers) < workers:
                 self._workers.append(self._begin())
@@ -176,7 +176,7 @@ class TaskPool:
             raise
 
     def close(self) -> None:
-        """Kill the processes. May be called again."""
+        """Kill the processes. Repeated calls have no effect."""
         for worker in self._workers:
             worker.reap()
         self._workers.clear()
@@ -184,11 +184,11 @@ class TaskPool:
     def run(
         self, requests: Iterable[Any], ahead_of: int = 0, watch: Callable[[Any], None] = lambda content: None
     ) -> Iterator[tuple[int, Exception | None, Any]]:
-        """Yield (index, its error or None, its result) of every request, in order of completion.
+        """Yield (index, error or None, result) for every request, in order of completion.
 
-        A request is taken from ``requests`` when a process is free for it. ``ahead_of``: the number of requests, if
-        they are small. A process is then sent its next one in advance, as long as enough remain for all processes.
-        ``watch`` receives the messages of handlers.
+        A request is taken from ``requests`` when a process is free. ``ahead_of``: the number of requests, if they are
+        small. Each process then receives its next request in advance, as long as enough requests remain for all
+        processes. ``watch`` receives the messages of handlers.
 
         Raises:
             UserError: A process died.

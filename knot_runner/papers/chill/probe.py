@@ -1,8 +1,8 @@
 """The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
 
-It computes the size of gradients at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far
-one training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
-specify are settings (:class:`ProbeSettings`). One model serves all three figures.
+For each temperature, the probe computes the norm of each image's gradient at the input layer (3.1.1, Fig. 1). It also
+computes how far one training step moves the image's distance to the decision boundary (3.1.2, Fig. 2). Details that the
+paper does not specify are settings (:class:`ProbeSettings`). One model serves all three figures.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ROWS = 256
 def probe_part(
     number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Return part ``number`` of a probe on ``data``, on the CPU; None after the last.
+    """Return part ``number`` of a probe on ``data``, on the CPU; None after the last part.
 
-    ``state``: after the parts before it.
+    ``state``: the results of the previous parts.
 
-    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others are arrays of ``probe.safetensors``
-    for K temperatures:
+    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The other parts are arrays of
+    ``probe.safetensors`` for K temperatures:
 
     - Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N]
     - Part 2, M misclassified images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M]
@@ -49,7 +49,7 @@ def probe_part(
     - Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1]
 
     Raises:
-        UserError: The central training diverges, or there is no image of ``shown_class``.
+        UserError: The centralized training diverges, or no image has class ``shown_class``.
     """
     config: ProbeSettings = context.method
     last = network.classes - 1
@@ -72,7 +72,7 @@ def probe_part(
 
 
 def _draw(context: RunContext, key: str, most: int, data: ImageData) -> Tensor:
-    """Return rows of up to ``most`` training images, drawn by the seed, ascending."""
+    """Return the sorted rows of up to ``most`` training images, drawn with the run's seed."""
     count = len(data.labels)
     if most > count:
         context.note(f"method.{key}: {most:,} is more than the {count:,} training images, so all of them are used")
@@ -83,7 +83,8 @@ def _draw(context: RunContext, key: str, most: int, data: ImageData) -> Tensor:
 def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) -> Tensors:
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
-    Without one, it is of the first image, with a warning. The paper shows one image of its class, without saying which.
+    If every image is classified correctly, use the first image and print a warning. The paper does not say which image
+    of its class it shows.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
     is_wrong = logits.argmax(1) != config.shown_class
@@ -116,7 +117,7 @@ class Probed:
 
 
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
-    """Return the model's weights and buffers: initial ones, or those after ``warm_epochs`` of central training at T=1.
+    """Return the model's weights and buffers after ``warm_epochs`` of centralized training at T=1 (0: initial values).
 
     The paper says only "an initial neural network".
     """
@@ -186,7 +187,8 @@ def gradient_norms(
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
     """Return (softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
 
-    p - 1 of the true class is computed as minus the sum of the others, which stays accurate if p rounds to 1.
+    For the true class, p - 1 is computed as minus the sum of the other probabilities. This stays accurate if p rounds
+    to 1.
     """
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
@@ -234,13 +236,13 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
-    """Return the smallest epsilon [n] that changes the argmax (FGSM on the loss of the decision).
+    """Return the smallest epsilon [n] that changes the predicted class (FGSM on the loss of the current prediction).
 
-    It is the first one at which ``forward(images + epsilon * sign(gradient))`` has another argmax.
+    At this epsilon, ``forward(images + epsilon * sign(gradient))`` first has a different argmax.
 
     For a misclassified image, a change to any other class counts. The upper end of the interval doubles until the
     decision changes, followed by bisection. A change and its reversal within one interval [e, 2e] are not detected.
-    Pixels are not clipped to their range. inf: no change up to ``attack_limit``.
+    Pixels are not clipped to their range. The result is inf if the decision does not change up to ``attack_limit``.
     """
     with torch.enable_grad():
         moved = images.detach().requires_grad_()
@@ -260,19 +262,19 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
 
 
 def _excess(logits: Tensor, target: Tensor) -> Tensor:
-    """Return log(exp(CE) - 1) [n], whose gradient has the sign of that of CE(z, target).
+    """Return log(exp(CE) - 1) [n]. Its gradient has the same sign as the gradient of CE(z, target).
 
-    Unlike the gradient of CE, it does not vanish if the probability of the target rounds to 1, as after a step at a low
-    temperature.
+    Unlike the gradient of CE, this gradient does not vanish if the target's probability rounds to 1. This happens after
+    a step at a low temperature.
     """
     of_target = target[:, None]
     return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
 
 
 def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """Return (low, high) [n] such that the decision at ``high`` differs from that at ``low``.
+    """Return (low, high) [n] such that the decision at ``high`` differs from the decision at ``low``.
 
-    high = inf if there is none.
+    ``high`` is inf if no decision change is found.
     """
     high = torch.full_like(low, torch.inf)
     for doubling in range(DOUBLINGS + 1):

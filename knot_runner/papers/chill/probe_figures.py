@@ -1,4 +1,4 @@
-"""Figures of the temperature probe: gradient norms, moves of the boundary, one softmax (FLex&Chill Fig. 1-3)."""
+"""Figures of the temperature probe: gradient norms, boundary shifts, softmax probabilities (FLex&Chill Fig. 1-3)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_probes(runs: Sequence[Run]) -> Probe:
 
 
 def pooled(probe: Probe, name: str) -> np.ndarray:
-    """Return array ``name`` with the images of all seeds, which are its last axis."""
+    """Return array ``name`` with the images of all seeds concatenated along its last axis."""
     return np.concatenate([of_seed[name] for of_seed in probe], -1)
 
 
@@ -77,7 +77,7 @@ def temperatures_of(probe: Probe) -> list[float]:
 def gradient_figure(runs: list[Run]) -> Drawing:
     """Histograms of gradient norms by temperature, separately for correct and misclassified images (Fig. 1).
 
-    There is a row of two panels per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+    Each setting has a row of two panels. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
@@ -105,9 +105,9 @@ def gradient_figure(runs: list[Run]) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Return the edges of the bins, from just below the smallest norm that is not 0 up to the largest norm.
+    """Return the bin edges, from just below the smallest nonzero norm up to the largest norm.
 
-    The first edge is at least :data:`MIN_NORM` of the largest norm.
+    The first edge is at least :data:`MIN_NORM` times the largest norm.
     """
     positive = norms[norms > 0]
     if not len(positive):
@@ -118,9 +118,9 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @figure_of(reads=(ARRAYS,))
 def boundary_figure(runs: list[Run]) -> Drawing:
-    """Box plots of the distance to the boundary after one step minus the distance before, by temperature (Fig. 2).
+    """Box plots by temperature: distance to the boundary after one step minus the distance before (Fig. 2).
 
-    There is a panel per setting. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
+    Each setting has its own panel. Quantiles are written to a CSV file next to the PNG. Seeds are pooled.
 
     Raises:
         UserError: No model misclassifies an image.
@@ -172,9 +172,9 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 
 @figure_of(reads=(ARRAYS,))
 def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
-    """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
+    """Bars of softmax(z / T) for one image, by class and temperature (Fig. 3).
 
-    There is a panel per setting. The probabilities are written to a CSV file next to the PNG.
+    Each setting has its own panel. The probabilities are written to a CSV file next to the PNG.
     """
     probes, colors = _probes(runs)
     figure, grid = panels(len(probes), 9.6, 3.4, across=1)
@@ -212,7 +212,7 @@ def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
 
 
 def _shown(probes: dict[str, Probe], name: str, gap: str = ", ") -> str:
-    """Return the setting's name, as a prefix of lines about it, if there are several settings."""
+    """Return the setting's name as a prefix for text lines; "" if there is only one setting."""
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 

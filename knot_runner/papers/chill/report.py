@@ -1,10 +1,10 @@
 """Tables of federated runs at several temperatures.
 
-They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round next to a printed trace
-(FLex&Chill's public notebook).
+The first table shows results by case (FLex&Chill Tables 1 and 2). The second compares accuracy and loss by round with
+the output printed in FLex&Chill's public notebook.
 
-Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T). Rounds to target count the rounds until it is reached.
-The paper's Table 1 prints the index of the last of these rounds, counted from 0, which is one less.
+Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T). "Rounds to target" is the number of rounds trained until
+the target is reached. The paper's Table 1 prints the 0-based index of the last of these rounds, which is one less.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FROM_0 = 1
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """Return a row per temperature (and rate control), and a block of columns per case.
+    """Return a row per temperature (and learning rate control), and a block of columns per case.
 
-    ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
+    ``options``: ``target`` (best_of_T4 or an accuracy) and ``cases`` (name -> settings of the case's runs).
 
     Raises:
         UserError: An option is invalid.
@@ -75,13 +75,13 @@ def temperatures_table(request: TableRequest) -> Parts:
 
 
 def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
-    """Return the row of ``key`` in a table of the rows ``keys``."""
+    """Return the table row for ``key``. ``keys`` are the keys of all rows."""
     names = (key.head, key.settings)[: len(row_heads(keys))]
     return TableRow(names, names, cells)
 
 
 def _cell(rows: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
-    """Return the cell of column ``name`` of ``rows``, the runs of one case and row."""
+    """Return the cell of column ``name``. ``rows``: the runs of one case and one table row."""
     printed = dict(zip(table.columns, printed_row(table, case, key), strict=False)) if table else {}
     cell = _mean(rows, name, printed.get(name), table, case, TOPS.get(name))
     if name != "rounds":
@@ -97,13 +97,15 @@ def _cell(rows: pd.DataFrame, key: RowSetting, case: str, name: str, table: Prin
 def _mean(
     rows: pd.DataFrame, name: str, paper: float | None, table: PrintedTable | None, case: str, top: float | None
 ) -> TableCell:
-    """Return the cell of the mean of column ``name`` of ``rows``, beside the ``paper``'s number."""
+    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value."""
     has_gap = comparable(rows["run"]) and same_data(rows["run"], table, case)
     return aggregate(rows[name].dropna(), rows, paper, has_gap, top)
 
 
 def trace(request: TableRequest) -> Parts:
-    """Return a row per temperature, with accuracy and loss at T after the rounds in the printed table, counted from 1.
+    """Return a row per temperature with accuracy and loss at T, after each round that the printed table shows.
+
+    Rounds are counted from 1.
 
     Raises:
         UserError: The runs have several cases.
@@ -137,7 +139,7 @@ def trace(request: TableRequest) -> Parts:
 
 
 def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
-    """Return the printed row; [] if the paper has none, as for rate controls."""
+    """Return the printed row; [] if the paper does not print this row, as for learning rate controls."""
     if key.control or key.other:
         return []
     row: list[float] = table.values.get(case, {}).get(key.temperature, [])
@@ -145,9 +147,9 @@ def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Return lines on seeds that are excluded from the means of rounds and speed-up, with reasons.
+    """Return lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
 
-    ``rows``: those of a case, from :func:`chilling_frame`.
+    ``rows``: the rows of one case in :func:`chilling_frame`.
     """
     reasons = []
     trained = rows[rows["finished"]]
@@ -166,7 +168,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return lines on missing runs, on data that differ from the paper's, and on the source of its numbers.
+    """Return lines that report missing runs, data other than the paper's, and the source of the paper's values.
 
     ``rows``: :func:`case_rows` of ``runs``.
     """
@@ -178,11 +180,17 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 
 
 def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | str) -> pd.DataFrame:
-    """Return ``rows`` of :func:`case_rows` with the numbers in tables.
+    """Return ``rows`` of :func:`case_rows` with additional columns for the tables.
 
-    The additional columns are ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to
-    reach: ``target``, or the best of the T=4 run with the same seed and other settings), and each of
-    :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not reached.
+    Args:
+        rows: Result of :func:`case_rows`.
+        curves: Learning curve of each finished run, by run id.
+        target: Accuracy to reach, or "best_of_T4": the best accuracy of the T=4 run with the same case, seed
+            and other settings.
+
+    Returns:
+        The frame with ``other`` (further settings), ``finished``, ``ran`` (number of rounds), ``goal`` (accuracy to
+        reach) and each of :data:`CHILLING_COLUMNS`. Values are NaN if unknown or if the goal is not reached.
     """
     import pandas as pd
 
@@ -218,7 +226,7 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not reach its goal."""
+    """Return the ``rows`` of :func:`chilling_frame` whose run is finished but did not reach its goal."""
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 

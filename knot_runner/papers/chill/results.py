@@ -14,7 +14,7 @@ from knot_runner.results import Amount, RunResult
 
 @dataclass(kw_only=True)
 class ProbeResult(RunResult):
-    """A temperature probe; its arrays are in ``probe.safetensors``."""
+    """Result of a temperature probe. The probe's arrays are in ``probe.safetensors``."""
 
     temperatures: list[Amount]
     model: str = ""

@@ -1,4 +1,4 @@
-"""Rows of tables of federated runs at several temperatures, by case, temperature, rate control and other settings."""
+"""Table rows for federated runs at several temperatures, by case, temperature, rate control and other settings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ OVERALL = f"metrics.{ACCURACY}.ALL"
 
 @dataclass(frozen=True, order=True)
 class RowSetting:
-    """Key of a row.
+    """Key of a table row.
 
-    ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings, as text.
+    Attributes:
+        temperature: Training temperature T.
+        control: Whether the run is a learning rate control: trained at T=1 with learning rate lr / ``temperature``.
+        other: Further settings, as text.
     """
 
     temperature: float
@@ -38,23 +41,23 @@ class RowSetting:
 
     @property
     def settings(self) -> str:
-        """Return the other settings, "" for plain chilling."""
+        """Return the settings other than the temperature; "" for plain chilling."""
         rate = f"rate=lr/{self.temperature:g}" if self.control else ""
         return ", ".join(filter(None, (rate, self.other)))
 
     @property
     def name(self) -> str:
-        """Return temperature and other settings, for use in a sentence."""
+        """Return the temperature and the other settings, for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
+    """Return :func:`run_rows` of ``runs`` with two more columns: ``case`` and ``key`` (a :class:`RowSetting`).
 
-    There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
-    A case whose runs measure several kinds of models (:func:`variant`) is divided by them. A rate control at T=1 is the
-    T=1 run, so it counts once.
+    The frame has one row per seed, ordered by ``cases`` (other cases follow, as requested) and by
+    :func:`hottest_first`. If the runs of a case evaluate several kinds of models (:func:`variant`), each further kind
+    becomes a separate case. A learning rate control at T=1 is identical to the T=1 run, so it counts once.
 
     Raises:
         UserError: A run is not federated.
@@ -81,10 +84,10 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return distinct ``keys``, highest temperature first, each rate control after its temperature."""
+    """Return the distinct ``keys`` by decreasing temperature, each learning rate control after its temperature."""
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Return the heads of the columns that name the rows ``keys``: as many as these need."""
+    """Return the heads of the columns that name the rows: ``T``, and ``settings`` if any row has further settings."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)

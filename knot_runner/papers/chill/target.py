@@ -1,4 +1,4 @@
-"""The target of FLex&Chill's speed-up: the best accuracy that the run at T=4 reaches in its rounds."""
+"""The target for FLex&Chill's speed-up: the best accuracy that the run at T=4 reaches in any of its rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FREE = ("method.temperature", "method.lr_control", "method.name")
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return run id -> accuracy of the run at T=4 with the same seed and other settings, or why there is none."""
+    """Return run id -> best accuracy of the T=4 run with the same seed and other settings, or why it is unknown."""
     cells = row_numbers(runs.settings, [key for key in varying(runs.counted) if key not in FREE])
     best = {}
     for cell, run in zip(cells, runs.runs.run, strict=True):

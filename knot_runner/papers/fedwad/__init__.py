@@ -1,1 +1,1 @@
-"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973): distances, coresets. Start with ``settings.py``."""
+"""Federated Wasserstein distances (FedWaD, arXiv 2310.01973) and their use for coresets. Start in ``settings.py``."""

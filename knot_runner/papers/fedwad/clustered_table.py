@@ -46,7 +46,7 @@ VANILLA = "vanilla"
 
 @dataclass(frozen=True, order=True)
 class GridRow:
-    """A row; ``other``: further settings in which the runs differ, as text."""
+    """A table row. ``other``: further settings in which the runs differ, as text."""
 
     data: str
     algorithm: str
@@ -62,7 +62,11 @@ class GridRow:
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column; ``graph`` none: no clusters; ``support``: S, None without clusters."""
+    """A table column.
+
+    ``graph``: the similarity graph; "none" if clients are not clustered. ``support``: S; None if clients are not
+    clustered.
+    """
 
     structure: str
     graph: str
@@ -86,10 +90,10 @@ Printed = PrintedTable | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """Return a row per data set, algorithm and number of clients, plus a row of gains per data set.
+    """Return a row per data set, algorithm and number of clients, plus one row of gains per data set.
 
-    There is a block of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's
-    numbers are shown with its weighting only.
+    Each structure and weighting (``metrics``, from :data:`ACCURACY_WEIGHTINGS`) has a block of columns. The paper's
+    values appear only in the block with the paper's weighting.
 
     Raises:
         UserError: A run does not belong in this table.
@@ -134,9 +138,9 @@ def clustered(request: TableRequest) -> Parts:
 
 
 def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
-    """Return (column group, its grid columns, weighting) per structure, weighting and support size.
+    """Return (column group, its grid columns, weighting) for each structure, weighting and support size.
 
-    Vanilla is in the group of the smallest support.
+    The vanilla column is part of the group with the smallest support.
     """
     examples = "texts" if all("datasets" in run.config["task"] for run in frame["run"]) else "images"
     blocks = []
@@ -169,9 +173,9 @@ def _cell(rows: pd.DataFrame, line: GridRow, table: Printed, column: GridColumn,
 def _uplift(
     members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, column: GridColumn, weighting: str
 ) -> TableCell:
-    """Return the mean and standard deviation over rows of the gain of clustering over vanilla.
+    """Return the gain of clustering over vanilla: mean and standard deviation over rows.
 
-    The cell is empty unless all ``needed`` rows exist, because a mean over other rows is a different number.
+    The cell is empty unless all ``needed`` rows exist, because the mean over a subset of rows is not comparable.
     """
     vanilla = GridColumn(column.structure, "none", None)
     if column == vanilla:
@@ -200,10 +204,10 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     """Return a row per cell and seed.
 
     Columns: ``line`` (:class:`GridRow`) and its parts, ``column`` (:class:`GridColumn`) and its ``key``, ``seed`` and
-    ``run``; of a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
+    ``run``. Finished runs also have their accuracy over clients in percent, for each of :data:`ACCURACY_WEIGHTINGS`.
 
-    ``algorithms``: method -> its name in the paper; others keep their names. A vanilla run that is requested once per
-    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients.
+    ``algorithms``: method -> its name in the paper; other methods keep their names. A vanilla run that is requested
+    once per support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.
 
     Raises:
         UserError: This table has no row for a run.
@@ -240,9 +244,10 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """Return the columns of any row: the strong structure first, then none, then others.
+    """Return the columns that occur in any row: the strong structure first, then no structure, then others.
 
-    Vanilla comes first, then the others by support; affinity before the nearest neighbors of few and of many.
+    Within a structure, vanilla comes first, followed by the other columns by increasing support. At equal support,
+    affinity graphs precede nearest-neighbor graphs, which are ordered by the number of neighbors.
     """
     columns = set(frame["column"])
     rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])
@@ -257,7 +262,7 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
 def printed_pair(
     table: Printed, row: list[list[float]] | None, column: GridColumn
 ) -> tuple[float | None, float | None]:
-    """Return the mean and deviation printed in ``column`` of a ``row`` of ``table``, or None."""
+    """Return the mean and deviation that ``table`` prints for ``row`` and ``column``, each None if not printed."""
     wanted = [column.structure, column.graph, column.support]
     if table is None or not row or wanted not in table.columns:
         return None, None

@@ -1,8 +1,8 @@
 """Coresets of clients' data (FedWaD 4).
 
-One kind of coreset represents all clients' data: in each epoch, some clients send gradients with respect to its points
-(D.2). The other kind is one coreset per client, learned from its own data. Together, these classify by the nearest
-neighbor.
+A joint coreset represents the data of all clients. In each epoch, some clients send gradients with respect to its
+points (D.2). Alternatively, each client learns a coreset from its own data, and the union of all coresets serves as a
+nearest-neighbor classifier.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn the coreset of all clients' data, and compare it with a sample of them."""
+    """Learn one coreset of all clients' data, and compare it with a sample of the data."""
     settings, config, task, partition = context.settings, context.method, inputs.task, inputs.partition
     context.begin()
     space = feature_space(context, config, task)
@@ -103,7 +103,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
 
 def participants(config: CoresetSettings, clients: int) -> int:
-    """Return the number of ``clients`` that an epoch draws."""
+    """Return the number of clients drawn in each epoch, out of ``clients``."""
     return config.participants or min(PARTICIPANTS, clients)
 
 
@@ -115,7 +115,10 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch: participants, sampled with (seed, epoch), send gradients, and the points take one step."""
+    """Run one epoch: the participants send gradients, and the points take one step.
+
+    The participants are sampled with (seed, epoch).
+    """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
     pulls = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
@@ -133,7 +136,10 @@ def advance_epoch(
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Return ``most`` of ``rows``, drawn without replacement; all rows if there are no more, or if ``most`` is None."""
+    """Return ``most`` of ``rows``, drawn without replacement.
+
+    If ``most`` is None or at least the number of rows, return all rows.
+    """
     return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
@@ -141,9 +147,9 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance of ``points`` [K, d] to some samples of ``client``, and its gradient [K, d].
+    """Return the distance between ``points`` [K, d] and samples of ``client``, and its gradient [K, d].
 
-    The distance is of kind ``config.distance``. Draws are keyed by ``run`` and ``step``.
+    ``config.distance`` selects the kind of distance. Random draws are keyed by ``run`` and ``step``.
     """
     rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
     sample = clients.points[rows]
@@ -167,10 +173,10 @@ def record_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
     points: np.ndarray, more: dict[str, Tensor],
 ) -> None:  # fmt: skip
-    """Write ``coreset.safetensors``, and record the facts common to both kinds of coreset, learned in the log ``rows``.
+    """Write ``coreset.safetensors``, and record the facts that both kinds of coreset report.
 
-    The file has the ``points`` (``codes``), for images also decoded (``points``), and ``more``. ``shape``: of an image,
-    or the number of a text's features.
+    ``rows``: the log of the learning. The file holds ``points`` as ``codes``, the decoded images as ``points`` (image
+    tasks only), and ``more``. The fact ``shape`` is the shape of an image, or the number of features of a text.
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
@@ -192,9 +198,7 @@ def record_coresets(
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Return the prepared examples of clients, and the rows that train an encoder of images.
-
-    All examples are prepared; rows are ascending.
+    """Return the clients' examples, and all examples with the sorted rows that train the image encoder.
 
     Raises:
         UserError: A part would be empty.
@@ -245,15 +249,18 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with the rows ``tests`` of these."""
+    """Return the mean of ``right`` (bool [T]) over all test examples (weighted) and over clients (unweighted).
+
+    ``tests``: the test rows of each client.
+    """
     shares = [float(right[rows].mean()) for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of ``count`` training images that train the encoder, and the rows of the clients; ascending.
+    """Return the sorted rows of the training images for the encoder, and the sorted rows for the clients.
 
-    Without an encoder, the clients get all rows.
+    Without an encoder, the clients get all ``count`` rows.
 
     Raises:
         UserError: A part would be empty.
@@ -270,7 +277,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return the coreset [K, d] of one client's own samples, and its distance to them before the last step.
+    """Return the coreset [K, d] of one client's samples, and the distance between both before the last step.
 
     Draws depend on (seed, client, epoch) only.
 
@@ -288,9 +295,9 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (label, owner) of each point of all coresets.
+    """Return the label and the client of each point of all coresets.
 
-    A label is that of the nearest sample of the point's own client.
+    Each point takes the label of the nearest sample of its own client.
     """
     nearest = []
     for coreset, rows in zip(points, clients.rows, strict=True):

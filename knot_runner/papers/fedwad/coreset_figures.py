@@ -90,7 +90,7 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
 
 
 def _strip(run: CoresetRun) -> np.ndarray:
-    """Return one run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
+    """Return one run's coreset as a strip of images [H, K * (W + gap), C], sorted by label."""
     kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
     images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)

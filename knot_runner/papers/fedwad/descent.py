@@ -1,8 +1,8 @@
 """Wasserstein coresets (Claici et al. 2018): points that descend along the gradient of a distance to samples.
 
-In the federated version (FedWaD 4, D.2), the server has the points and a client has its samples. They run FedWaD. The
-gradient is that of the distance between the points and the last interpolating measure. That measure and the plan are
-held constant, so the server needs no further information from the client.
+In the federated version (FedWaD 4, D.2), the server holds the points, a client holds the samples, and both run FedWaD.
+The gradient is computed from the distance between the points and the last interpolating measure. This measure and the
+transport plan are held constant, so the server needs no further information from the client.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Return FedWaD's distance of ``points`` [K, d] and ``sample`` [n, d], and its first part's gradient [K, d]."""
+    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient [K, d] for the points.
+
+    The gradient covers the part of the distance between the points and the last interpolating measure.
+    """
     distance = distance_between(Measure(points), Measure(sample), options, draws)
     return distance.value, gradient(points, distance.xi)[1]

@@ -1,6 +1,6 @@
-"""One federated Wasserstein distance as a run.
+"""A run that computes one federated Wasserstein distance.
 
-It records the distance, its value by iteration, and the exact distance, with the time of each.
+The run records the distance, its value after each iteration, the exact distance, and the time for each of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def inspect_distance(context: RunContext) -> RunInputs:
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures.
+    """Compute the distance between the samples with FedWaD and exactly, and save the interpolating measures.
 
     ``measures.safetensors``: ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] after iteration k.
     """
@@ -88,7 +88,7 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
 def _measured(
     context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
-    """Return FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
+    """Return FedWaD's result without and with its trace, the exact distance, and the seconds of FedWaD and exact.
 
     In approximate mode the trace doubles the cost, so FedWaD runs twice with the same draws: once for the trace and
     once for the time. In exact mode the trace is free, and one run gives both.
@@ -122,7 +122,8 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Value]) -> tuple[Valu
 class Gaussians:
     """``first`` [n, d] from N(0, c I) and ``second`` [m, d] from N(mean, c I), float64, drawn independently.
 
-    As both have the same covariance, their 2-Wasserstein distance ``distance`` is that of their means.
+    Both distributions have the same covariance, so their 2-Wasserstein distance equals the distance between their
+    means.
     """
 
     first: np.ndarray
@@ -142,8 +143,8 @@ class Gaussians:
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
     """Return both samples, each from its own random stream.
 
-    The first has ``settings.samples`` points. The second has this number divided by ``ratio``, rounded down, and its
-    mean is at distance ``offset`` along (1, ..., 1).
+    The first sample has ``settings.samples`` points, and the second has ``settings.samples // settings.ratio`` points.
+    The second mean is at distance ``offset`` from 0 along (1, ..., 1).
     """
     n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
     first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))

@@ -1,7 +1,7 @@
 """Figures of the federated distance.
 
-They show its interpolating measure and its error by iteration (FedWaD Fig. 3), and its running time and error by the
-number of samples (Fig. 2, 8, 9).
+One figure shows the interpolating measure and the error after each iteration (FedWaD Fig. 3). The other shows running
+time and error against the number of samples (Fig. 2, 8, 9).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DistanceRun = DoneRun[DistanceResult]
 def methods_of(
     runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
 ) -> dict[str, list[DistanceRun]]:
-    """Return the runs by method (``FedWaD-e``, ``FedWaD-a, S=10``) and seed; exact mode first, then by support size.
+    """Return runs by method (``FedWaD-e``, ``FedWaD-a, S=10``): exact mode first, then by support size and seed.
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run that is requested twice is included
     once.
@@ -82,7 +82,7 @@ def methods_of(
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return name -> its line style.
 
-    Exact mode is dashed and on top, because by Theorem 1 it often coincides with another.
+    Exact mode is dashed and drawn on top, because by Theorem 1 its line often coincides with another line.
     """
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(dict.fromkeys(names)):
@@ -96,9 +96,9 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def moving_measure(runs: list[DistanceRun]) -> Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions.
 
-    It is followed by a panel per quantity over the iterations: the excess over the exact distance of FedWaD's value, of
-    the server's value, and of the sum A of distances (Fig. 3). Lines are means over seeds, and bands are 95% t
-    intervals. Points are those of the lowest seed.
+    Further panels show the relative excess over the exact distance by iteration (Fig. 3): for FedWaD's value, the
+    server's value, and the sum A of distances. Lines are means over seeds, and bands are 95% t intervals. The points
+    come from the lowest seed.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -142,7 +142,7 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
     """Return iteration (counted from 1) -> |quantity / exact distance - 1|.
 
-    The result is empty if the run has no such quantity, or if the exact distance is 0.
+    The result is empty if the run does not record this quantity, or if the exact distance is 0.
     """
     values = getattr(run.result, key) or []
     exact = run.result.exact
@@ -150,7 +150,7 @@ def excess(run: DistanceRun, key: str) -> dict[int, float]:
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
-    """Draw both samples and the measure after each kept iteration; return the artist with the color scale."""
+    """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
     kept = {}
     for key, points in arrays(run, MEASURE_NAMES).items():
         if "weights" not in key:  # the first two dimensions; of points on a line the second is 0
@@ -174,13 +174,13 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 
 @figure_of(needs="dimension")
 def distance_runtime(runs: list[DistanceRun]) -> Drawing:
-    """Seconds, and error relative to the closed form, by the first sample's size.
+    """Running time, and error relative to the closed form, against the first sample's size.
 
-    There are two panels per dimension and ratio of the samples (Fig. 2, 8, 9). Lines are means over seeds, and bands
+    Each combination of dimension and sample ratio has two panels (Fig. 2, 8, 9). Lines are means over seeds, and bands
     are 95% t intervals.
 
     Raises:
-        UserError: The two distributions are equal, so that no error is relative.
+        UserError: The two distributions are equal, so the relative error is undefined.
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("for 0, the relative error is undefined. Use a number above 0", "task.offset")

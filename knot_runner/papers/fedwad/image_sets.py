@@ -1,4 +1,4 @@
-"""Several image data sets as one task, with one client each: the input of distances between data sets."""
+"""Several image data sets as one task in which each data set is a client. Distances between data sets use this task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NamedSet = tuple[str, Images, list[str]]
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
     """Return the training images of all sets, concatenated and scaled to ``settings.shape``, and each set's rows.
 
-    A class is named "set: class", so that no two sets share one. The task has no test images.
+    Classes are named "set: class", so class names are unique across sets. The task has no test images.
 
     Raises:
         UserError: The message names the key or file.
@@ -63,7 +63,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
-    """Yield sets of scikit-learn's digits, each with every fourth digit, so that no image is in two sets."""
+    """Yield disjoint sets of scikit-learn's digits, each with every fourth image."""
     notes.append(EMBEDDED_NOTE.format(name=settings.name, sets=", ".join(settings.sets)))
     digits = read_digits(settings.shape)
     for number, (name, change) in enumerate(STAND_INS.items()):
@@ -74,7 +74,7 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedS
 def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[NamedSet]:
-    """Yield each set that exists; extend ``notes`` and ``files`` (read or found missing)."""
+    """Yield each set that exists. Add to ``notes``, and add read and missing files to ``files``."""
     for name, image_task in settings.sets.items():
         if gone := _missing(settings, name, root):
             for entry in gone:
@@ -89,16 +89,16 @@ def _read(
 
 
 def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
-    """Raise the :class:`UserError` of :func:`load_image_sets` if files of a local set are missing."""
+    """Raise the :class:`UserError` of :func:`load_image_sets` if required files of a local set are missing."""
     for name in settings.sets:
         _missing(settings, name, root)
 
 
 def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
-    """Return the missing files of a set of ``source=local`` that is left out; [] for a set that exists.
+    """Return the missing files of a set of ``source=local`` that will be skipped; [] if the set exists.
 
     Raises:
-        UserError: The set must not be left out, or only some of its files exist.
+        UserError: The set is not in ``settings.may_be_missing``, or only some of its files exist.
     """
     local = settings.sets[name].local
     if settings.source != "local" or root is None or local is None:
@@ -116,7 +116,7 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
 def _scaled(images: Images, shape: list[int]) -> Images:
     """Return ``images`` at the height and width of ``shape``.
 
-    They are unchanged if they fit, otherwise scaled bilinearly to float32 in 0..1.
+    Images of this size are returned unchanged. Other images are scaled bilinearly to float32 in 0..1.
     """
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images

@@ -1,7 +1,7 @@
 """Figures of distances between data sets or clients.
 
-They show maps, comparisons with exact distances (FedWaD Fig. 6, 15), and distances and their time along one setting
-(Fig. 13, 14).
+They show distance maps, comparisons with exact distances (FedWaD Fig. 6, 15), and distances and computing time along
+one setting (Fig. 13, 14).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ MatrixRun = DoneRun[MatrixResult]
 
 @figure_of(one_task=False)
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
-    """A heat map per setting: for data sets, the mean over seeds; for clients, sorted by group, the first seed.
+    """A heat map per setting: the mean over seeds for data sets, or the first seed for clients, sorted by group.
 
-    Returns, for each setting, the range of its distances. If there are exact distances of the same samples, it also
-    returns the rank correlation (Spearman), the order relations kept, and the median ratio. All distances are written
-    to a CSV file next to the PNG.
+    For each setting, the returned lines give the range of distances. If exact distances between the same samples exist,
+    the lines also give the rank correlation (Spearman), the share of preserved order relations, and the median ratio.
+    All distances are written to a CSV file next to the PNG.
 
     Raises:
         UserError: A run has no distances.
@@ -99,7 +99,7 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
-    """Return lines on the range of the distances, and on their agreement with exact ones, averaged over seeds."""
+    """Return lines with the range of the distances and their agreement with exact distances, averaged over seeds."""
     kinds: dict[str, list[np.ndarray]] = {}
     for run in runs:
         for kind, distances in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items():
@@ -147,9 +147,9 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
-    That setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
-    settings a marker; lines of exact distances are dashed. The numbers are written to a CSV file next to the PNG. Those
-    at the end of the axis are returned as lines.
+    This setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
+    settings has a marker. Exact distances are dashed lines. All values are written to a CSV file next to the PNG, and
+    the values at the end of the axis are returned as lines.
 
     Raises:
         UserError: No setting varies.
@@ -225,7 +225,7 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
 
 
 def _samples_of(run: MatrixRun) -> str:
-    """Return the key that runs share if they have the same distances between the same samples."""
+    """Return a key that is equal for runs with the same distances between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
     samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
     return json.dumps(samples, sort_keys=True)

@@ -1,4 +1,4 @@
-"""FedWaD's figures, table and measure of claims, by their names in presets."""
+"""Registration of FedWaD's figures, table and claim measure under their names in presets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Results of runs on optimal transport, and their summaries for the terminal.
+"""Results of optimal transport runs, and their summaries for the terminal.
 
-They are a federated distance, distances between data sets, and coresets.
+The runs compute a federated distance, distances between data sets, or coresets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Tr
 
 @dataclass
 class Spent:
-    """The privacy loss of a distance; None: no limit."""
+    """The privacy loss of a distance. ``epsilon`` is None if the loss is not bounded."""
 
     epsilon: Amount | None
     delta: Amount
@@ -28,9 +28,9 @@ class Spent:
 
 @dataclass(kw_only=True)
 class DistanceResult(RunResult):
-    """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form.
+    """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
 
-    ``sums``, ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] for a random t.
+    ``sums``, ``values``, ``support`` [K]: one value per iteration; ``server_only`` [K]: likewise, or [] for a random t.
     """
 
     mode: Literal["exact", "approximate"]
@@ -129,7 +129,7 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
-    """Return the federated distance next to the exact one and the closed form, with the gap to the exact one."""
+    """Return the federated and exact distances, the closed form, and the federated distance's relative error."""
     seconds = result.seconds
     exact = result.exact
     rows: list[SummaryRow] = []
@@ -154,7 +154,7 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 
 
 def matrix_summary(name: str, result: MatrixResult) -> Group:
-    """Return all distances of a few data sets, or the range of many, also within and between groups."""
+    """Return all distances for a few data sets, or the range of distances for many, also within and between groups."""
     matrix = np.array(result.matrix)
     sizes = result.sizes
     samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
@@ -176,9 +176,9 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
-    """Return distances [M] of all pairs and, with ``groups``, of those within a group and between two.
+    """Return distances [M] of all pairs and, with ``groups``, of pairs within a group and of pairs between two groups.
 
-    ``matrix`` [N, N]. A kind without a pair is left out.
+    ``matrix`` [N, N]. A kind without pairs is omitted.
     """
     rows, columns = np.triu_indices(len(matrix), 1)
     distances = matrix[rows, columns]

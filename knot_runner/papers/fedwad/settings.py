@@ -172,16 +172,16 @@ class ImageSetsSettings:
 
 
 def counted_distance(method: Config) -> Config:
-    """Return the settings that are read.
+    """Return the settings that affect the result.
 
-    In exact mode, a distance starts with as many points as the first sample has.
+    In exact mode, a distance starts with as many points as the first sample has, so ``support`` is removed.
     """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
 
 def fedwad_words(method: Config) -> dict[str, str]:
-    """Return key -> words of the settings that a job's title always shows: the size of the interpolating measure."""
+    """Return key -> text for the setting that a job's title always shows: the size of the interpolating measure."""
     fedwad = method.get("fedwad")
     if not fedwad or method.get("distance") == "exact":
         return {}

@@ -1,4 +1,4 @@
-"""The table of distillation methods with the gain of each over the student alone, paired over seeds."""
+"""The table of distillation methods with each method's gain over the student alone, paired over seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knot_runner.report.tables.methods import methods_by_data
 
 
 def gains_table(request: TableRequest) -> Parts:
-    """Return a grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
+    """Return a table with each row's gain over the method ``options["reference"]`` and its best teacher's score."""
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
@@ -21,7 +21,10 @@ def gains_table(request: TableRequest) -> Parts:
             bases.setdefault(run.label, {})[run.seed] = run
 
     def gain(run: Run) -> float | None:
-        """Return the points gained over the reference with the same seed, and the same or the first label."""
+        """Return the gain in points over the reference run with the same seed.
+
+        The reference has the same label as the run, or else the first label.
+        """
         base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
         if base is None or run.method == reference:
             return None

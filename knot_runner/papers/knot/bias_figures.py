@@ -1,6 +1,7 @@
-"""Figures of the biases of teachers: their predictions for noise (KNOT App.
+"""Figures of the teachers' probability biases.
 
-D.1) and for one changed word (App. D.2).
+They show the teachers' predictions on random texts (KNOT App. D.1) and on sentence pairs that differ in one word (App.
+D.2).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores t
 def bias_figure(runs: list[StagesRun]) -> Drawing:
     """Bars of B_k, the share of random texts for which teacher k predicts each label (App. D.1).
 
-    Bars are means over seeds, with a dot for each seed. The constants in the authors' code are next to them if the
-    teacher has the same name and data.
+    Bars are means over seeds, with a dot for each seed. For teachers with the same name and data as in the authors'
+    code, the constants from that code appear next to the bars.
 
     Raises:
         UserError: No run has a bias.
@@ -85,17 +86,17 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
-    """Return those of ``runs`` that recorded B_k.
+    """Return the ``runs`` that recorded B_k.
 
     Raises:
-        UserError: There is none.
+        UserError: No run recorded B_k.
     """
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
 @figure_of(reads=(PROBE,))
 def probe_figure(runs: list[StagesRun]) -> Drawing:
-    """Dot plot of the change of predictions if one word of a sentence changes (App. D.2).
+    """Dot plot of how much predictions change if one word of a sentence changes (App. D.2).
 
     The numbers are written to a CSV file next to the PNG, and returned as lines.
     """
@@ -129,8 +130,8 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     Students come first, by method, then the model before distillation, then teachers.
 
     ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels, in
-    units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ in the seed
-    are pooled. Runs with the same seed share the models before distillation, so these count once.
+    units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ only in the
+    seed are pooled. Runs with the same seed share the models before distillation, so these models count once.
     """
     import pandas as pd
 

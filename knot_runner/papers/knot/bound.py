@@ -54,9 +54,9 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """Return :func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
+    """Return :func:`~knot_runner.papers.knot.bound.measure_bound` for the finished run of ``context``.
 
-    Nothing is trained.
+    Nothing is trained. ``result``: the run's result.
 
     Raises:
         UserError: The run is not a KNOT distillation, or diverged; the data have changed; or a stage is not in the
@@ -86,9 +86,9 @@ EPSILON_TEXTS = 2000
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
-    """Return the bound's record: the terms for each form and function class, the losses, and notes on how to read them.
+    """Return the bound's record: terms for each form and function class, losses, and explanatory notes.
 
-    It reads the stages that ``state`` names, and runs inference of the student on the transfer set.
+    The function reads the stages that ``state`` names, and runs inference with the student on the transfer set.
 
     Raises:
         UserError: The loss cannot be bounded.
@@ -152,9 +152,13 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
 class StudentPart:
     """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
-    ``p``, ``start`` [N, C]: probabilities of the student and of its initial model; ``q`` [N, K, C]: those of the
-    teachers; ``weights`` [N, K]: those of the training; ``rows`` [N]: of the stored examples; ``dropped``: the number
-    of duplicates.
+    Attributes:
+        p: Probabilities [N, C] of the student.
+        start: Probabilities [N, C] of the student's initial model.
+        q: Probabilities [N, K, C] of the teachers.
+        weights: Teacher weights [N, K] in training.
+        rows: Rows [N] of the stored examples.
+        dropped: Number of removed duplicates.
     """
 
     p: Tensor
@@ -168,9 +172,9 @@ class StudentPart:
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """Read the stored examples ``rows`` of ``part``. The objective computes targets and weights.
+    """Return the models' outputs on the stored examples ``rows`` of ``part``.
 
-    ``models``: the student and its initial model.
+    ``models``: the student and its initial model. The training objective computes the targets and weights.
     """
     store, settings = executor.resources.store, request.objective.settings
     artifacts = executor([model.predict("predictions", part.examples) for model in models])
@@ -185,7 +189,7 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Return the model's input of each stored example as bytes (token ids or pixels), which identify duplicates."""
+    """Return each stored example's model input as bytes (token ids or pixels), for detecting duplicates."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -207,9 +211,9 @@ def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Return function class -> its complexity and the quantities behind it, and reasons why others are undefined.
+    """Return two dicts: function class -> its complexity and related quantities, and function class -> why it has none.
 
-    Logits, and with them the functions of the class, are divided by the student's temperature.
+    The logits are divided by the student's temperature, and so are the complexities.
     """
     refused, complexities = undeclared(request.network), {}
     store, examples, head = executor.resources.store, request.train.examples, student.network.head

@@ -1,7 +1,7 @@
 """The generalization bound of a run as a terminal table, and its figure.
 
-The figure shows the bound next to the quantity that it bounds: the gap between held-out and training loss by the number
-of texts.
+The figure compares the bound with the quantity that it bounds: the gap between held-out and training loss, by number of
+training texts.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts.
 
-    The gap has intervals over seeds, and is shown next to what each bound adds. The slope of log gap over log N is
-    reported; in the theorem, it is -1/2.
+    The gap has 95% intervals over seeds. Next to it, the figure shows the terms that each bound adds to the training
+    loss. The returned lines give the slope of log gap against log N, which is -1/2 in the theorem.
     """
     series = gap_series(runs)
     bands = {(name,): band(by_seed.values()) for name, by_seed in series.items()}
@@ -74,7 +74,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
-    """Return the gaps, and what every bound adds to its first term, by seed and the number of texts.
+    """Return the gaps, and the terms that each bound adds to the training loss, by seed and number of texts.
 
     Raises:
         UserError: A run has no bound, or a record is damaged.
@@ -94,9 +94,9 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
 
 
 def slope_of(gap: GapSeries) -> Estimate | None:
-    """Return the slope of log gap over log N, the mean over seeds of each one's slope.
+    """Return the slope of log gap against log N, averaged over seeds.
 
-    Only seeds whose gaps are all positive count, because other gaps have no logarithm. None if there is no such seed.
+    Seeds with a gap of 0 or less are excluded, because the logarithm is undefined. None if no seed remains.
     """
     import pandas as pd
 
@@ -109,7 +109,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
-    """Return a line on the fitted slope of the series ``name``."""
+    """Return a line that reports the fitted slope of the series ``name``."""
     slope = slope_of(gap)
     seeds = len(gap)
     head = f"slope of log {name} on log N"
@@ -157,7 +157,7 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a cons
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """Return a table of ``record``, the content of ``bound.json``, with the title ``title`` and footnotes."""
+    """Return a table of ``record``, the content of ``bound.json``, with footnotes."""
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []
@@ -170,7 +170,7 @@ def bound_table(title: str, record: Facts) -> Group:
 
 
 def bound_lines(record: Facts) -> list[str]:
-    """Return footnotes to a bound's table."""
+    """Return the footnotes for a bound's table."""
     loss = record["loss"]
     texts = record["texts"]
     dropped = record["dropped"]

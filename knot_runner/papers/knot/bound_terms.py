@@ -1,9 +1,10 @@
 """The generalization bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
 
 With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
-most ``first + second + third``. L is the unregularized 1-Wasserstein distance of the student's output to the
-teacher's, averaged over teachers with weights that sum to 1. It lies in [0, C_M], where C_M is the largest distance of
-two labels. R is the Rademacher complexity of the functions that give one label's logit, and K the number of labels.
+most ``first + second + third``. L is the unregularized 1-Wasserstein distance between the outputs of student and
+teacher, averaged over teachers with weights that sum to 1. L lies in [0, C_M], where C_M is the largest distance
+between two labels. R is the Rademacher complexity of the functions that give one label's logit, and K the number of
+labels.
 
 =============== ===================== ===================== ====================================================
 form            second                third                 source
@@ -14,14 +15,15 @@ sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, 
 sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ of these very texts
 =============== ===================== ===================== ====================================================
 
-Terms of two forms are never added up together. The loss that they are on is computed per text and exactly, and that of
-the best constant prediction from below.
+A bound never mixes terms of two forms. The loss is computed exactly for each text. The loss of the best constant
+prediction is a lower bound.
 
-The Rademacher complexity of a student's logit functions is of a class that is declared; without one it is infinite.
-``last_layer``: the encoder as if it had been fixed before the texts were seen, and all last layers with rows no longer
-than the longest found. No guarantee for KNOT, which trains the encoder on the same texts, and chooses that length after
-seeing them. ``norms``: all networks of the student's depth whose layers are no larger than its own, for multi-layer
-perceptrons. Attention and LayerNorm have no comparable simple formula.
+The Rademacher complexity requires a declared class of logit functions; without one it is infinite. Two classes exist.
+``last_layer`` assumes that the encoder was fixed before the texts were seen. It contains all last layers whose rows are
+no longer than the student's longest row. This gives no guarantee for KNOT, which trains the encoder on the same texts
+and determines the length from them. ``norms`` applies to multi-layer perceptrons. It contains all networks of the
+student's depth whose layers are no larger than the student's. Attention and LayerNorm have no comparable simple
+formula.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ DELTA = 0.05
 
 @dataclass(frozen=True)
 class BoundTerms:
-    """``first + second + third``, in units of the labels' coordinates; a term that a bound lacks is 0."""
+    """``first + second + third``, in units of the labels' coordinates. Terms that a bound does not have are 0."""
 
     first: float
     second: float
@@ -67,7 +69,7 @@ def label_diameter(points: Tensor) -> float:
 
 
 def lipschitz_constant(diameter: float) -> float:
-    """Return the Lipschitz constant of the loss in the logits (l2 norm to absolute value): C_M / (2 sqrt 2).
+    """Return the Lipschitz constant of the loss as a function of the logits (l2 norm): C_M / (2 sqrt 2).
 
     W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
     """
@@ -77,10 +79,10 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the complexity term of the bound.
 
-    ``complexity``: R_N, or R^_N of the sample, of one label's logit functions.
+    ``complexity``: R_N, or the empirical R^_N of the sample, for the logit functions of one label.
 
-    ``printed`` lacks the factor C_M that eq. 23 of the paper has (``derived``). ``sharp``: twice the complexity of the
-    loss, which is at most sqrt 2 times its Lipschitz constant times that of all logits (Maurer 2016).
+    ``printed`` lacks the factor C_M of the paper's eq. 23 (``derived``). ``sharp`` is twice the complexity of the loss.
+    The loss complexity is at most sqrt 2 times its Lipschitz constant times the complexity of all logits (Maurer 2016).
     """
     if form == "printed":
         return 32 * classes * complexity
@@ -92,9 +94,9 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
     """Return the deviation term for ``texts`` independent texts.
 
-    ``printed``: equation of Theorem 5.2; ``derived``: Theorem F.4, without the factor K^1.5; ``sharp``: McDiarmid's
-    inequality, applied once; ``sharp_empirical``: applied twice, because the complexity is that of the sample (Mohri et
-    al., Theorem 3.3).
+    ``printed``: the equation in Theorem 5.2. ``derived``: Theorem F.4, without the factor K^1.5. ``sharp``: McDiarmid's
+    inequality, applied once. ``sharp_empirical``: the same inequality applied twice, because the complexity is computed
+    from the sample (Mohri et al., Theorem 3.3).
     """
     if form == "sharp_empirical":
         return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
@@ -106,7 +108,8 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """Return the mean + C_M sqrt(log(M / delta) / 2N) of held-out ``losses`` [N] in [0, C_M].
 
-    The best of M ``checkpoints`` was selected on these losses (hence a union bound). No complexity is needed.
+    The union bound over M ``checkpoints`` accounts for selecting the best checkpoint on these losses. This bound needs
+    no complexity.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
@@ -123,16 +126,17 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 
 
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
-    """Return why a bound of ``total`` is vacuous; [] if it is informative.
+    """Return the reasons why a bound of ``total`` is vacuous; [] if it is informative.
 
-    ``C_M``: no loss can be larger; ``constant``: the loss of the best constant prediction (``constant``) is no larger.
+    ``C_M``: the bound is at least the largest possible loss, ``diameter``. ``constant``: the bound is at least
+    ``constant``, the loss of the best constant prediction.
     """
     limits = {"C_M": diameter, "constant": constant}
     return [name for name, limit in limits.items() if total >= limit]
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K] of each text's teachers, divided by their sum, so that the loss is in [0, C_M].
+    """Return the teacher ``weights`` [N, K], divided by their sum per text, so that the loss is in [0, C_M].
 
     Raises:
         UserError: A text's weights are all 0.
@@ -154,10 +158,10 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """Return the distribution [C] that is the best prediction for all texts, and a lower bound of its mean loss.
+    """Return the distribution [C] that is the best constant prediction, and a lower bound on the smallest mean loss.
 
-    The mean loss is convex in the prediction. Cutting planes (Kelley 1960), each a subgradient over all texts, are
-    added until the smallest value that the cuts allow is within ``CONSTANT_TOLERANCE`` of a value that is reached.
+    The mean loss is convex in the prediction. Each cutting plane (Kelley 1960) is a subgradient over all texts. Planes
+    are added until the lower bound is within the share ``CONSTANT_TOLERANCE`` of the best loss found.
     """
     from scipy.optimize import linprog
 
@@ -203,12 +207,12 @@ SIGN_DRAWS = 200
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
     """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B from ``head`` [C, d].
 
-    R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn. By Jensen's inequality it
-    is at most B / N sqrt(sum ||phi_i||^2).
+    R^ = B / N E||sum_i s_i phi_i||_2 is estimated from ``SIGN_DRAWS`` draws of the random signs s. By Jensen's
+    inequality, R^ is at most B / N sqrt(sum ||phi_i||^2).
 
     Returns:
-        ``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: its upper bound; ``norm``:
-            B, the length of the last layer's longest row, including the bias.
+        ``value``: estimate of R^; ``error``: its Monte Carlo standard error; ``upper``: upper bound of R^;
+            ``norm``: B, the length of the last layer's longest row, including the bias.
     """
     phi, count = features.double(), len(features)
     norm = float(head.double().norm(dim=1).max())
@@ -226,13 +230,13 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> float:
-    """Return an upper bound of R_N of ReLU networks with layers no larger than ``layers``.
+    """Return an upper bound of R_N for ReLU networks with layers no larger than ``layers``.
 
-    ``layers``: (weight [b, a], bias [b]); the last one is the head, of which one row counts. ``inputs`` [N, a]: no
-    input is longer than the longest of them.
+    ``layers``: (weight [b, a], bias [b]) of each layer. The last layer is the head, of which only the longest row
+    counts. ``inputs`` [N, a]: the longest input bounds the norm of all inputs.
 
     Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N. A
-    bias is the weight of an additional input that is always 1, and that every layer passes on.
+    bias is treated as the weight of an additional input that is always 1, and that every layer passes on.
     """
     radius = math.sqrt(float(inputs.double().flatten(1).square().sum(1).max()) + 1)
     product = 1.0
@@ -244,7 +248,7 @@ def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> 
 
 
 def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
-    """Return a layer as one matrix [b, a + 1], in float64, for inputs followed by a 1."""
+    """Return a layer's weight and bias as one matrix [b, a + 1], in float64, for inputs with an appended 1."""
     return torch.cat([weight.double(), bias.double()[:, None]], dim=1)
 
 
@@ -256,7 +260,7 @@ def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor,
 
 
 def undeclared(network: Network) -> dict[str, str]:
-    """Return complexity -> why it is not defined for a student with this ``network``. Others are defined."""
+    """Return complexity -> why it is undefined for a student with this ``network``; defined ones are omitted."""
     spec = network.spec
     why = ""
     if isinstance(spec, CustomSettings):

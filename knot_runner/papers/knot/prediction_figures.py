@@ -1,7 +1,8 @@
 """Figures of predictions and of the student's [CLS] vectors.
 
-They show the expected label by true class (KNOT Fig. 2); the L2 confidence ||p - B|| on the probability simplex, with
-the teacher's bias B (Fig. 5); and t-SNE of the vectors (Fig. 6-8), with a number computed from the vectors.
+The first figure shows the expected label by true class (KNOT Fig. 2). The second shows the L2 confidence ||p - B|| on
+the probability simplex, where B is the teacher's bias (Fig. 5). The third shows a t-SNE of the [CLS] vectors with their
+neighborhood purity (Fig. 6-8).
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ STEP = 0.1
 def expected_label(runs: list[StagesRun]) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l by true class, with a box per method (Fig. 2).
 
-    Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
-    the test sets and seeds.
+    For labels with several coordinates, the plots show the distance between E[p] and the true label instead.
+    Predictions are pooled over test sets and seeds.
     """
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
@@ -93,7 +94,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
-    """Return true label -> the drawn value of each of its predictions."""
+    """Return true label -> the plotted value of each prediction for this label."""
     values = []
     truths = []
     for run in runs:
@@ -111,10 +112,10 @@ def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray
 
 
 def face(share: np.ndarray) -> list[int]:
-    """Return the three labels of the drawn triangle.
+    """Return the three labels of the triangle to draw.
 
-    They are the two with the largest bias and the one with the smallest, where confidence is greatest (Prop. B.1). With
-    three labels, all are drawn.
+    They are the two labels with the largest bias and the label with the smallest bias, where confidence is greatest
+    (Prop. B.1). With three labels, all are drawn.
     """
     return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
 
@@ -126,10 +127,10 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
-    """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the best corner (Fig. 5).
+    """A triangle per teacher: B, arcs of equal confidence ||p - B||, and an arrow to the best corner (Fig. 5).
 
-    With more than three labels, each triangle is the face of the simplex over three of them, with exact distances to
-    the whole B. Returns B and the values at the corners.
+    With more than three labels, each triangle is the face of the simplex for three of the labels. Distances to the full
+    B are exact. The lines give B and the values at the corners.
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
@@ -189,9 +190,9 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the share of the nearest neighbors of ``vectors`` [M, H] that have the same label, and its expectation.
+    """Return the share of nearest neighbors with the same label, and its expectation if labels were in random order.
 
-    ``labels`` [M]. The expectation is for labels in random order.
+    ``vectors`` [M, H], ``labels`` [M].
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -206,7 +207,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 def vector_figure(runs: list[StagesRun]) -> Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
-    Each panel shows the lowest seed. Its number, which is returned as a line, is the mean over the seeds. t-SNE is
+    Each panel shows the lowest seed. Its purity, which is also returned as a line, is the mean over seeds. t-SNE is
     seeded.
     """
     from sklearn.manifold import TSNE

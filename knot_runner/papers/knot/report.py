@@ -1,6 +1,6 @@
-"""KNOT's figures by their names in presets, and its Table 1.
+"""Registration of KNOT's figures under their names in presets, and KNOT's Table 1.
 
-The table has data sets, their sizes, and scores of models that are trained on each data set alone.
+The table lists the data sets with their sizes, and the scores of models trained on each data set alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOCAL_GROUPS = (
 
 
 def local_models(request: TableRequest) -> Parts:
-    """Return a row per task and data set: number of texts per split, and the score of its local model."""
+    """Return a row per task and data set: the number of texts per split, and the local model's score."""
     known = request.printed.datasets if request.printed else {}
     frame = run_rows(request.runs)
     rank = ranks([*known, *frame["task"]])
@@ -51,7 +51,7 @@ def local_models(request: TableRequest) -> Parts:
 
 
 def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
-    """Return the cell of the dotted ``key`` of results, with one value per seed.
+    """Return the cell for the dotted ``key`` of results, with one value per seed.
 
     Runs with the same seed that differ only in the method share their local models.
     """

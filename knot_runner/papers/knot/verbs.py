@@ -29,7 +29,7 @@ def _bound() -> Parser:
 def bound_command(options: argparse.Namespace) -> int:
     """Print each run's bound and write its ``bound.json``.
 
-    If one of several runs has no bound, a line is printed and the exit code is 2.
+    With several runs, a run without a bound is reported in one line, and the exit code is 2.
 
     Raises:
         UserError: The only run has no bound.

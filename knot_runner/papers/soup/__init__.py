@@ -1,1 +1,1 @@
-"""Comparisons of soups with other personalizations of clients' models. Fine-tuning and soups are part of the core."""
+"""Comparison of model soups with other personalization methods. Fine-tuning and soups are part of the core."""

@@ -1,9 +1,9 @@
 """Loss landscapes of two clients in the plane of their fine-tuning (objective-conflict blog, docs/papers/soup.md).
 
-The plane of a client contains theta_0, its model of the last round, theta_S, its last checkpoint, and theta_m, a
-checkpoint between them. b1 is theta_S - theta_0, and b2 the part of theta_m - theta_0 that is orthogonal to b1, scaled
-to the length of b1. A point (x, y) is the model theta_0 + x b1 + y b2. State, in addition to fine-tuning's:
-``path/<k>/<step>`` of the drawn clients.
+A client's plane contains theta_0 (its model after the last round), theta_S (its last checkpoint), and theta_m (a
+checkpoint between them). b1 is theta_S - theta_0. b2 is the component of theta_m - theta_0 orthogonal to b1, scaled to
+the length of b1. The point (x, y) stands for the model theta_0 + x b1 + y b2. In addition to the fine-tuning state, the
+state holds ``path/<k>/<step>`` for the two drawn clients.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Plane:
 
     @staticmethod
     def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
-        """Return the plane of three models [P].
+        """Return the plane through three models [P].
 
-        If ``between`` lies on the line of the others, there is no second direction, and ``second`` is 0.
+        If ``between`` lies on the line through the other two models, no second direction exists and ``second`` is 0.
         """
         start = origin.double()
         first, other = last.double() - start, between.double() - start
@@ -49,21 +49,21 @@ class Plane:
         return Plane(start, first, second)
 
     def coordinates(self, theta: Tensor) -> tuple[float, float, float]:
-        """Return (x, y, distance from the plane) of a model [P], in lengths of ``first``."""
+        """Return (x, y, distance from the plane) of a model [P], in units of the length of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
         y = float(offset @ self.second / size) if self.second.any() else 0.0
         return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
 
     def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
-        """Return the model [P] at a point."""
+        """Return the model [P] at the point (x, y)."""
         return (self.origin + x * self.first + y * self.second).to(dtype)
 
 
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the fine-tuning of all clients, and that of the drawn clients once more, with stored checkpoints."""
+    """Return the fine-tuning requests of all clients, repeated for the drawn clients to store checkpoints."""
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
         return finetune.plan(config, state, federation, round)
@@ -76,7 +76,7 @@ def fold(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return fine-tuning's state with the paths."""
+    """Return the fine-tuning state, extended by the drawn clients' checkpoints."""
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:
@@ -85,7 +85,7 @@ def fold(
 
 
 def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
-    """Return the number of all rounds."""
+    """Return the total number of rounds."""
     return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
@@ -98,7 +98,7 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the two clients whose fine-tuned models gain the most on their held-out examples."""
+    """Return the two clients whose fine-tuned models gain the most accuracy on their held-out examples."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
     return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
@@ -107,7 +107,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return the losses over the plane of every drawn client, as arrays, and the barrier between its two ends."""
+    """Return each drawn client's losses on its plane, as arrays, and the barrier between its first and last model."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
@@ -137,9 +137,9 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """Return the largest height of the loss [S] along a segment above the straight line between its ends.
+    """Return how far the loss [S] along a segment rises above the straight line between its ends, at most.
 
-    It is negative if the loss lies below the line everywhere except at the ends.
+    The result is negative if the loss lies below this line everywhere between the ends.
     """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
     line = (1 - weights) * losses[0] + weights * losses[-1]
@@ -147,16 +147,16 @@ def barrier(losses: Tensor) -> float:
 
 
 def _axis(values: Tensor, count: int, margin: float) -> list[float]:
-    """Return ``count`` positions over the range of ``values``, extended by the share ``margin`` at both ends."""
+    """Return ``count`` positions that cover the range of ``values``, extended on both sides by the share ``margin``."""
     low, high = float(values.min()), float(values.max())
     more = margin * max(high - low, 0.5)
     return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
 
 
 def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:
-    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights.
+    """Return the mean loss [models, 2] on the client's own test examples and on all other clients' test examples.
 
-    ``models`` [P] have the running statistics of ``start``.
+    Other clients have equal weights. The ``models`` [P] use the running statistics of ``start``.
     """
     table = losses(client, (ClientModel(theta, start.buffers) for theta in models))
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)

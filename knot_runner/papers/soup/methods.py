@@ -1,4 +1,4 @@
-"""The table of personalizations with which soups are compared."""
+"""Registration of the personalization methods that are compared with soups."""
 
 from knot_runner.methods.personalization import PERSONALIZATIONS, Personalization, finetune
 from knot_runner.papers.soup import landscape, transfer_matrix

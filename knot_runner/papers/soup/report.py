@@ -1,6 +1,6 @@
 """Figures of clients' own models, and the table of their trade-offs.
 
-They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and which
+They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the fine-tuning plane, and which
 clients' updates help each other.
 """
 
@@ -42,9 +42,9 @@ ID_OOD_NOTE = (
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
-    """ID against OOD accuracy of every evaluated point, with a line per method, means over seeds.
+    """ID against OOD accuracy of every evaluated point, with a line per method, averaged over seeds.
 
-    The ends of the lines are returned as text. Every point of every seed is written to a CSV file.
+    The end points of the lines are returned as text. Every point of every seed is written to a CSV file.
     """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     figure, (axes,) = panels(1, 8.2, 5.0)
@@ -74,7 +74,7 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
 
 
 def _personalization(run: FederatedRun) -> PersonalizationFacts:
-    """Return the facts about clients' own models, which every drawn run has."""
+    """Return the run's personalization facts, which every plotted run has."""
     facts = run.result.personalization
     assert facts is not None
     return facts
@@ -94,10 +94,10 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun]) -> Drawing:
-    """Contours of the loss over the plane of two clients' fine-tuning, with a row per client.
+    """Contours of the loss over the fine-tuning plane of two clients, with a row per client.
 
-    The loss is that on the client's own test examples, and that on the others', with equal weights. The first run that
-    has landscapes is drawn.
+    Each row shows the loss on the client's own test examples and on other clients' test examples, with equal weights.
+    The first run with landscapes is drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
@@ -140,7 +140,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 def transfer_figure(runs: list[FederatedRun]) -> Drawing:
     """A map of lambda [K, K] per setting, for its first seed, with clients sorted by group.
 
-    Its lines are means over all seeds.
+    The returned lines are means over all seeds.
 
     Raises:
         UserError: A run has no transfer matrix.
@@ -193,7 +193,7 @@ TRADE_OFF_LINE = (
 
 
 def personal_table(request: TableRequest) -> Parts:
-    """Return a grid with the trade-offs of clients' own models."""
+    """Return a table with the trade-offs of clients' own models."""
     columns = {group: functools.partial(_trade_off, key=key) for group, key in TRADE_OFFS.items()}
     return methods_by_data(request, ("ALL",), columns, [TRADE_OFF_LINE])
 

@@ -1,4 +1,4 @@
-"""Settings of the personalizations with which soups are compared."""
+"""Settings of the personalization methods that are compared with soups."""
 
 from __future__ import annotations
 

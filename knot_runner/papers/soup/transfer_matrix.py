@@ -1,12 +1,13 @@
 """The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, with lambda learned on held-out examples.
 
-dW_i is the update of client i by training on its own examples from its model of the last round, W_0. lambda [K, K] is
-learned by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples
-(``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo (Zhang et al. 2021),
-APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
+W_0 is a client's model after the last round. dW_i is the update that client i computes by training on its own examples
+from W_0. lambda [K, K] is learned by gradient descent without momentum on L_k(W_k), the cross-entropy on client k's
+held-out examples (``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo
+(Zhang et al. 2021), APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
-Round 0 trains all clients. Every later round is a step of lambda. State: ``theta/weights`` [K, P], ``theta/buffers``
-[K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale`` [1].
+Round 0 trains all clients. Every later round takes one step on lambda. State: ``theta/weights`` [K, P],
+``theta/buffers`` [K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale``
+[1].
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Take one step on ``gradient`` [K, K] at learning rate / ``scale``.
+    """Take one step along the negative ``gradient`` [K, K] with the learning rate divided by ``scale``.
 
-    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, to which the curvature along lambda is proportional. ``l2`` has
-    the same unit.
+    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, to which the curvature along lambda is proportional. ``l2`` is
+    in the same unit.
     """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
     stepped = matrix - config.matrix_lr * (gradient / scale + pull)
@@ -69,8 +70,8 @@ def gradient_request(
 ) -> LocalTraining:  # fmt: skip
     """Return the request for one step with learning rate ``rate`` on the mean cross-entropy of ``rows`` at T=1.
 
-    Running statistics do not change, and its loss is that of ``model``. Dropout, which our image models do not have, is
-    that of training.
+    Running statistics do not change, and the reported loss is the loss of ``model`` before the step. Dropout, which our
+    image models do not have, is active as in training.
     """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),
@@ -88,8 +89,8 @@ def gradient_request(
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
     """Return the rows for learning the client's lambda, and the rows for early stopping.
 
-    They are all held-out rows and none. With ``early_stop`` they are two halves drawn from (seed, client), the first at
-    least as large.
+    Without ``early_stop``, all held-out rows learn lambda. With it, the rows are split into two halves, drawn from
+    (seed, client). The first half is at least as large as the second.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -117,9 +118,9 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
 def _plan(
     config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return every client's training, and in later rounds the gradients at the models of lambda.
+    """Return every client's training requests in round 0, and later the gradient requests at the current lambda.
 
-    Early stopping needs one more round, for the loss under the last lambda.
+    Early stopping needs one more round to evaluate the loss of the last lambda.
     """
     if round == 0:
         return train_all(config, federation, 0, federation.starts)
@@ -165,7 +166,7 @@ def _fold(
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
-    """Return the state's entries of the best lambda so far, which will be deployed."""
+    """Return the state entries for the best lambda so far, which will be deployed."""
     return {
         "kept/lambda": matrix.clone(),
         "kept/step": torch.tensor([step]),
@@ -178,7 +179,7 @@ def matrix_gradient(
 ) -> Tensor:
     """Return dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K].
 
-    It is computed from gradient requests and their results. Rows of clients without requests are 0.
+    The gradient is computed from gradient requests and their results. Rows of clients without requests are 0.
     """
     moved = [(request.start.weights, result.weights) for request, result in learned]
     rates = torch.tensor([request.recipe.lr for request, _ in learned], dtype=torch.float64)
@@ -189,7 +190,7 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """Return W_k of every client under ``matrix``. Running statistics are those of its own training."""
+    """Return W_k of every client under ``matrix``, with the running statistics from the client's own training."""
     return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
@@ -202,7 +203,7 @@ def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> i
 
 
 def _points(config: TransferMatrixSettings) -> list[Point]:
-    """Return the trained models, then those of lambda at its start and after each part of the steps."""
+    """Return the points of the trained models, the models of the initial lambda, and those of each checkpoint."""
     every = config.steps // config.checkpoints
     first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
     start = first.get(config.start, Point(0, config.epochs, phase="combined"))

@@ -1,4 +1,4 @@
-"""Representations of examples when no model is trained: pixels, codes, words, or an encoder's output at [CLS].
+"""Representations of examples for runs that train no model: pixels, codes, words, or an encoder's [CLS] output.
 
-Start with ``encoding.py``, which reads the examples and knows the rows of each client.
+Start in ``encoding.py``, which reads the examples and selects the rows of each client.
 """

@@ -1,4 +1,4 @@
-"""Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
+"""Conversion of examples to points, for runs that train no model. Also reads examples and selects each client's rows.
 
 Images become normalized pixels, or codes of an autoencoder, which is trained once and stored as an artifact. For texts,
 see texts.py.
@@ -32,7 +32,7 @@ from knot_runner.util.errors import UserError
 
 
 class Described(Protocol):
-    """Settings of the representation of an image (None: its pixels) or a text."""
+    """Settings that represent an image (None: by its pixels) or a text."""
 
     encoder: EncoderSettings | None
     features: TextFeatures | None
@@ -46,7 +46,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     """Return the task's images, or its labeled texts with notes on their features.
 
     Raises:
-        UserError: They cannot be read.
+        UserError: The examples cannot be read.
     """
     settings, root = context.settings, context.data_root
     if settings.on_images:
@@ -59,7 +59,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
-    """Return the run's partition of ``task``. Without one, texts are divided by data set.
+    """Return the run's partition of ``task``. Without a partition setting, each data set of a text task is one client.
 
     Raises:
         UserError: The partition is not possible.
@@ -75,7 +75,7 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The feature space of a task's images, points [d]; ``model`` None: flattened normalized pixels."""
+    """The feature space of a task's images, with points [d]. ``model`` None: flattened normalized pixels."""
 
     shape: tuple[int, int, int]
     #: per channel, in units of pixel values 0..1
@@ -134,8 +134,8 @@ def space(
     """Return the feature space of images: normalized pixels if ``spec`` is None, otherwise codes of an autoencoder.
 
     The autoencoder is trained on ``train_rows`` of the training images (None: all) for ``spec.epochs`` epochs of Adam
-    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0`` it keeps its initial weights. A
-    trained one is an artifact that all runs with the same data, rows, seed and settings share.
+    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0`` it keeps its initial weights. All runs
+    with the same data, rows, seed and settings share a trained autoencoder as an artifact.
 
     Raises:
         UserError: All images are equal, or training diverges.
@@ -167,7 +167,7 @@ def space(
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
     """Train ``model`` in place on ``pixels`` [N, C, H, W]; return each epoch's mean loss.
 
-    The order of the batches is keyed.
+    The batch order is drawn from a keyed random stream.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []

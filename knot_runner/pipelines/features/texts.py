@@ -38,8 +38,8 @@ Features = Callable[[Examples], np.ndarray]
 class TextSpace:
     """The feature space of a task's texts, points [d]: (features - ``center`` [d]) / ``scale``.
 
-    All features have the same scale, so that distances keep their order. It makes the mean variance of a feature over
-    the fitted texts 1, as for normalized pixels.
+    All features have the same scale, so that distances keep their order. This scale makes the mean variance of a
+    feature over the fitted texts 1, as for normalized pixels.
     """
 
     features: Features
@@ -57,7 +57,7 @@ class TextSpace:
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space that ``spec`` describes, fitted on its part of ``pool``, and determined by the seed.
+    """Return the space that ``spec`` describes, fitted on its part of ``pool`` with the run's seed.
 
     Raises:
         UserError: A setting of ``spec`` does not fit these texts.
@@ -79,7 +79,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """Return a note on the text features and on the texts that they were fitted on."""
+    """Return a note on the text features and the texts used to fit them."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
@@ -95,7 +95,7 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
-    """Return the texts that features are fitted on, and their name in notes."""
+    """Return the texts used to fit features, and their name in notes."""
     if spec.fitted_on == "clients":
         return pool.train, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
@@ -128,7 +128,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return each text with its earlier utterances and its second sentence, for counting words."""
+    """Return each text with its earlier utterances and its second sentence, for word counts."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 
@@ -137,7 +137,7 @@ def plain_texts(examples: Examples) -> list[str]:
 
 
 def _cls(context: RunContext, pool: TextPool) -> Features:
-    """Return the last hidden state at [CLS] of the initial model of the run's clients.
+    """Return the last hidden state at [CLS] of the clients' initial model.
 
     It is computed without dropout, in float32, on the CPU.
     """

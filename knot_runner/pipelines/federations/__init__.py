@@ -1,4 +1,4 @@
-"""Conversion of a task's examples in the store to a federation of parties, for texts and images.
+"""Conversion of a task's stored examples to a federation of parties, for texts and images.
 
-Start with ``parties.py``: the data sets are the parties, by their roles.
+Start in ``parties.py``, where each data set becomes a party according to its role.
 """

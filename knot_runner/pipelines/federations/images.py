@@ -1,4 +1,4 @@
-"""Conversion of a task's images to a federation: every party's images in the store, and a network for each.
+"""Conversion of a task's images to a federation, with every party's images in the store and a network for each party.
 
 This module also creates random images, on which a model's outputs show its probability bias (KNOT section 5.2).
 """
@@ -29,7 +29,7 @@ from knot_runner.pipelines.federations.parties import party_federation, used_exa
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
     """Put every split of every party into ``store``; return the federation.
 
-    ``bias``: also create the random images for probability biases.
+    ``bias``: also create random images to measure probability biases.
 
     Raises:
         UserError: The images do not fit the models.
@@ -80,7 +80,7 @@ def _with_view(
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """Put ``images`` into the store, with their normalization."""
+    """Put ``images`` and their normalization statistics into the store."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
     tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}

@@ -1,6 +1,6 @@
 """The federation of a task whose examples are in the store.
 
-Its data sets are the parties, by their roles. A stage uses at most ``training.STAGE.max_examples`` of a party's
+Each data set becomes a party according to its role. A stage uses at most ``training.STAGE.max_examples`` of a party's
 training examples.
 """
 
@@ -22,14 +22,14 @@ from knot_runner.pipelines.context import as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return the stage that trains on data sets of each role."""
+    """Return role -> the stage that trains on data sets with this role."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Return the number of used examples of a split; for ``train`` at most ``max_examples`` of the stage."""
+    """Return the number of examples used from a split; for ``train`` at most the stage's ``max_examples``."""
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
     count = len(dataset.splits[split])
     return count if limit is None else min(count, limit)
@@ -38,7 +38,7 @@ def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
     """Return the used examples (see :func:`used_count`), sampled with the run's seed, in their original order.
 
-    The examples for a smaller limit are a subset of those for a larger one.
+    With the same seed, a smaller limit selects a subset of the examples for a larger limit.
     """
     examples, count = dataset.splits[split], used_count(dataset, split, settings)
     if count == len(examples):
@@ -57,8 +57,8 @@ def party_federation(
 ) -> PartyFederation:
     """Return the federation of ``task`` from ``examples`` by (data set, split) and ``networks``.
 
-    Without a transfer set, the server's examples are used. ``more``: further fields of the federation, in addition to
-    its ``notes``.
+    Without a transfer set, the server's examples are used for distillation. ``more``: further fields of the federation,
+    in addition to its ``notes``.
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():

@@ -1,4 +1,4 @@
-"""Conversion of a task's texts to a federation: one vocabulary, texts encoded once and cached, a network per party."""
+"""Conversion of a task's texts to a federation: one vocabulary, cached encoded texts, and a network per party."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def text_federation(
 ) -> PartyFederation:
     """Encode every split of every data set (cached); return the federation.
 
-    ``bias``: also create the random texts for probability biases.
+    ``bias``: also create random texts to measure probability biases.
 
     Raises:
         UserError: The texts do not fit the vocabulary or the models.
@@ -75,7 +75,7 @@ def text_federation(
 
 
 def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None) -> Tokenizer:
-    """Return the tokenizer in ``model.vocab``: learned on all training texts, from the hub, or a local one."""
+    """Return the tokenizer that ``model.vocab`` selects: learned on all training texts, from the hub, or local."""
     if model.vocab == "train":
         return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
     if model.vocab == "hub":
@@ -92,7 +92,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Return the identity of a pretrained encoder for an artifact's key."""
+    """Return the identity of a pretrained encoder, as part of an artifact's key."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -104,7 +104,7 @@ def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None)
     """Return the notes of :func:`text_federation` on pretrained weights.
 
     Raises:
-        UserError: They do not fit the model.
+        UserError: The weights do not fit the model.
     """
     if model.weights == "scratch":
         return []
@@ -117,10 +117,10 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Check that the pretrained encoder fits each of ``networks``, before training; return notes on it.
+    """Check that the pretrained encoder fits each of ``networks``, before training; return notes on the encoder.
 
     Raises:
-        UserError: It does not.
+        UserError: The encoder does not fit a network.
     """
     described: dict[str, None] = {}
     seen: list[Network] = []
@@ -138,7 +138,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
-    """Return the local files of vocabulary and weights in ``model``, which are recorded with the task's files."""
+    """Return the local vocabulary and weight files of ``model``, which the result lists with the task's files."""
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         source = local_path(model.vocab, data_root)
@@ -155,7 +155,7 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
 
 
 def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
-    """Encode ``examples`` into the store under ``key``, unless the store has them."""
+    """Encode ``examples`` and store them under ``key``, unless the store already has this key."""
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
             encoded = encode(tokenizer, examples.texts, examples.pairs)

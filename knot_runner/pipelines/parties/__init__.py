@@ -1,4 +1,4 @@
-"""Parties of a distillation: the federation that a method sees, finished teachers, and the evaluation.
+"""Parties of a distillation: the federation that the method receives, finished teachers, and the evaluation.
 
-Start with ``setup.py``; ``evaluation.py`` runs after the last stage.
+Start in ``setup.py``. ``evaluation.py`` runs after the last stage.
 """

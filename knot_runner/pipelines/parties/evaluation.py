@@ -46,13 +46,13 @@ def evaluate(
 ) -> Facts:
     """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the metrics.
 
-    The keys map measure -> data set -> value, see :func:`metrics.measure_all`:
+    Each key maps metric -> data set -> value, see :func:`metrics.measure_all`:
 
-    - ``metrics``: after the method; for teachers alone, each on its own test set
-    - ``before``: the pretrained global model
-    - ``teachers``: each on its own test set
+    - ``metrics``: models after the method; without distillation, each teacher on its own test set
+    - ``before``: models before the method, such as the pretrained global model
+    - ``teachers``: each teacher on its own test set
     - ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
-      if that set is a view of images, teachers see the originals
+      if that set is a view of images, teachers see the original images
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -103,17 +103,17 @@ def _baselines(
 
 
 def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of ``model`` on the ``tests`` of parties."""
+    """Return the predictions of ``model`` on each party's test set (``tests``)."""
     return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
 
 
 def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of the parties' own models, each on its own ``tests``."""
+    """Return the predictions of each party's own model on the party's test set (``tests``)."""
     return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
 
 
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
-    """Return the predictions of ``model`` on stored ``tests``."""
+    """Return the predictions of ``model`` on the stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
     predictions = []
     for test, artifact in zip(tests, executor(requests), strict=True):
@@ -123,7 +123,7 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
 
 
 def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
-    """Write the inputs of the student's last layer for some of the global model's test examples (App. C)."""
+    """Write the inputs to the student's last layer for a subset of the global model's test examples (App. C)."""
     store: Store = executor.resources.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
     artifact = executor([student.predict("features", some, "features")])[0]
@@ -151,7 +151,7 @@ def write_probe(
 ) -> None:
     """Write the predictions on paired sentences that differ in one word (App. D.2).
 
-    They are those of the student, of the global model before distillation (if any) and of every teacher.
+    The student, the global model before distillation (if any) and every teacher make predictions.
     """
     settings, words_task = context.settings, context.settings.task
     rows = []
@@ -193,14 +193,14 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Return the request for the ``output`` of the model on stored ``examples``."""
+        """Return the request for the model's ``output`` on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
 def trained_models(
     federation: PartyFederation, state: State
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
-    """Return the student, the global model before distillation (if any), and every other model by party."""
+    """Return the student, the global model before distillation (if any), and the teachers by party."""
     networks = {party.name: party.network for party in federation.teachers}
     network = federation.server.network
     student = TrainedModel("student", network, ref_of(state["student"]))
@@ -214,7 +214,7 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
-    """Return every party's own model after mutual learning, including the current global one; {} for other methods."""
+    """Return every party's model after mutual learning, including the server's model; {} for other methods."""
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
     if not parties:
         return {}
@@ -227,13 +227,13 @@ def _trained(party: StoredParty, artifact: str) -> TrainedModel:
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
-    """Return the probabilities for predicted logits, float32 [N, C]."""
+    """Return the probabilities for the predicted logits, float32 [N, C]."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 
 @dataclass(frozen=True)
 class FinishedRound:
-    """The requests of a round, their artifacts in the same order, and the method's state."""
+    """A round's requests, their artifacts in the same order, and the method's state after the round."""
 
     requests: list[StageRequest]
     artifacts: list[Artifact]

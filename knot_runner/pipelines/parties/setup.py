@@ -1,4 +1,4 @@
-"""The parties of a distillation and the federation that its method sees, for texts and images."""
+"""The parties of a distillation and the federation that its method receives, for texts and images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_parties(context: RunContext) -> PartyTask:
     """Read every party's examples: the data sets of a text task, or images divided by ``partition``.
 
     Raises:
-        UserError: They cannot be read, or the partition is not possible.
+        UserError: The examples cannot be read, or the partition is not possible.
     """
     settings = context.settings
     on_images = settings.on_images
@@ -50,9 +50,9 @@ def read_parties(context: RunContext) -> PartyTask:
 
 
 def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Return the federation of ``task``, after putting its examples into ``store``.
+    """Put the examples of ``task`` into ``store``, and return the federation.
 
-    ``bias``: also create the random examples for probability biases.
+    ``bias``: also create random examples to measure probability biases.
 
     Raises:
         UserError: The examples do not fit the models.
@@ -74,7 +74,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
     The weights of finished runs are put into ``store``.
 
     Raises:
-        UserError: A run's weights do not fit its settings.
+        UserError: A run's weights do not fit the run's settings.
     """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
@@ -93,7 +93,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 
 
 def model_sources(context: RunContext) -> list[Opened]:
-    """Return the local files of vocabulary and weights, which are recorded with the task's files."""
+    """Return the local vocabulary and weight files, which the result lists with the task's files."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     return model_files(context.settings.model, context.data_root)
@@ -113,8 +113,8 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
     """Raise :class:`UserError` for a teacher that does not fit the student of ``task``.
 
-    A teacher from another task, or from a run on other data, is refused, because it may have learned from the student's
-    test examples.
+    A teacher from another task, or from a run on other data, is refused, because its training examples may include test
+    examples of the student.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -139,7 +139,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
-    """Raise :class:`UserError` for the first setting in which the tasks of teacher and student differ."""
+    """Raise :class:`UserError` for the first setting in which the teacher's task differs from the student's task."""
     has = without(dataclasses.asdict(theirs), *FREE_KEYS)
     wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
     for name in wanted:
@@ -151,7 +151,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 
 
 def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """Put the run's weights into ``store``, after checking them against the network in its settings."""
+    """Put the run's weights into ``store``, after checking that they fit the network in the run's settings."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     info = {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}
     store.find_or_put(*ref, lambda: (_model_of(key, teacher, network).state_dict(), info))
@@ -162,7 +162,7 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     """Return ``network`` with the run's weights.
 
     Raises:
-        UserError: They do not fit.
+        UserError: The weights do not fit.
     """
     folder, model = Path(teacher.folder), build_network(network)
     try:

@@ -1,4 +1,4 @@
-"""Clients' own models after the rounds, evaluated on all clients' test examples.
+"""Personalization of clients' models after the rounds, evaluated on all clients' test examples.
 
-Start with ``personalized.py``.
+Start in ``personalized.py``.
 """

@@ -1,4 +1,4 @@
-"""The K x K record: every client's model on every client's test examples, with a bounded number of logits in memory."""
+"""The K x K record: results of every client's model on every client's test examples, with few logits in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClientMatrix:
     """The K x K record of clients' models.
 
     ``examples``, ``correct`` (int32) and ``loss`` (float64, summed nats) [K, K]: client k's model (row) on client j's
-    test examples (column). ``global_correct`` [K]: the correct predictions of the global model, if there is one.
+    test examples (column). ``global_correct`` [K]: correct predictions of the global model, if the method has one.
     """
 
     examples: Tensor
@@ -39,7 +39,7 @@ class ClientMatrix:
     global_correct: Tensor | None = None
 
     def measures(self, federation: Federation) -> dict[str, float]:
-        """Return the measures of the record; see :func:`matrix_measures`."""
+        """Return the metrics computed from the record; see :func:`matrix_measures`."""
         return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
     def save(self, folder: Path) -> None:
@@ -51,9 +51,9 @@ class ClientMatrix:
 def logits_of(
     engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield (client, logits [N, C] on ``tests.rows``) of every model, with a few models in memory at a time.
+    """Yield (client, logits [N, C] on ``tests.rows``) for every model, with a few models in memory at a time.
 
-    If models share the first one's body, as in FedPer and FedRep, their requests name it.
+    Requests of models that share the first model's body, as in FedPer and FedRep, name this body.
     """
     values = len(tests.rows) * classes + federation.layout.size
     waiting, shared, name = iter(models), None, ""
@@ -81,7 +81,7 @@ def deployed_matrix(
     classes: int,
     engine: Engine,
 ) -> ClientMatrix:
-    """Evaluate the models that clients deploy after a round; ``labels``: of all test examples."""
+    """Evaluate the models that clients deploy after a round. ``labels``: labels of all test examples."""
     tests = TestRows.of(federation.rows("test"))
     test_labels, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, config):

@@ -1,7 +1,7 @@
 """Personalization after the rounds of a federated method: clients' own models, evaluated on all clients' test examples.
 
-The rounds are trained once for all variants (an artifact, like those of clusters). The models of each point are
-evaluated at once, and only counts stay in memory. Models that may be deployed are stored in files.
+All variants share one training of the rounds (an artifact, as for clusters). All models of a point are evaluated
+together, and only counts stay in memory. Models that may be deployed are stored in files.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class PersonalModels:
     """The ``models`` that clients deploy, by client (empty if their files would be too large).
 
     Attributes:
-        predictions: Their predictions on their clients' test examples.
-        measures: The measures of the K x K record.
-        flops: The FLOPs of training them, None if unknown.
+        predictions: The models' predictions on their clients' test examples.
+        measures: The metrics computed from the K x K record.
+        flops: The FLOPs of training the models, None if unknown.
     """
 
     models: dict[int, ClientModel]
@@ -71,7 +71,7 @@ class PersonalModels:
 
 
 def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
-    """Run each client's personalization after the rounds; return their outcome with the deployed models."""
+    """Run each client's personalization after the rounds; return the result with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
     folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
     state, rows = run_rounds(work.advance, context.commits(data, folder), work.begin)
@@ -92,9 +92,9 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
 class _Work:
     """One run's personalization.
 
-    State, in addition to the method's: the record of every point, ``record/correct`` [points, K, K], ``record/loss``
-    [points, K, K], ``record/valid`` [points, K], and ``record/logits`` [points, M, C] of clients' models on their own
-    test examples, one client after another.
+    In addition to the method's state, the state holds the record of every point: ``record/correct`` [points, K, K],
+    ``record/loss`` [points, K, K], ``record/valid`` [points, K], and ``record/logits`` [points, M, C]. The logits are
+    those of each client's model on its own test examples, one client after another.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Work:
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
-        """Return the points whose models may be deployed; none, with a note, if their files would be too large."""
+        """Return the points whose models may be deployed; none, with a note, if the files would be too large."""
         points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:
@@ -151,7 +151,7 @@ class _Work:
         return state, row
 
     def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
-        """Record the counts of the ``models`` of point ``number``.
+        """Evaluate the ``models`` of point ``number`` and record the counts.
 
         Raises:
             DivergedError: A logit is not finite.
@@ -183,7 +183,7 @@ class _Work:
     def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
         """Return the ``models`` of point ``number`` with new running statistics.
 
-        They are estimated on the clients' training examples, in one epoch with learning rate 0.
+        The statistics are estimated on the clients' training examples, in one epoch with learning rate 0.
         """
         step, requests = self.points[number].step, []
         for client, model in models.items():
@@ -194,7 +194,7 @@ class _Work:
         return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
     def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
-        """Summarize the record, and write it into the run's folder; return the deployed models and the facts."""
+        """Summarize the record and write it into the run's folder; return the deployed models and the facts."""
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = [len(rows) for rows in federation.rows("train")]
@@ -224,9 +224,9 @@ class _Work:
         return PersonalModels(models, predictions, measures[chosen]), facts
 
     def _losses(self, client: int, models: Iterable[ClientModel]) -> Tensor:
-        """Return the mean loss [models, K] on every client's test examples.
+        """Return each model's mean loss on every client's test examples [models, K].
 
-        NaN for a client without examples that count.
+        The loss is NaN for a client without counted test examples.
         """
         shown = self._logits((client, model) for model in models)
         losses = [count(self.tests, logits, self.labels, client)[1] for _, logits in shown]

@@ -1,7 +1,7 @@
 """Federated Wasserstein distance (FedWaD), on numpy arrays in float64, usable without the rest of the package.
 
-``distance_between`` is the whole algorithm for two measures. ``Client`` and ``server`` are its two sides, which
-exchange ``Message``. ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the building blocks.
+``distance_between`` runs the whole algorithm for two measures. ``Client`` and ``server`` implement its two sides, which
+exchange ``Message`` objects. ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the building blocks.
 """
 
 from knot_runner.transport.federated.fedwad import Client, FederatedDistance, distance_between, federated_distance

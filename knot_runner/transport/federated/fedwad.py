@@ -27,10 +27,10 @@ from knot_runner.util.errors import UserError
 
 
 class Client:
-    """Local samples, which are never sent.
+    """A client's local samples, which are never sent.
 
-    ``name`` keys this client's draws (t, noise) and must be unique. With ``options.privacy`` the samples are clipped,
-    and all messages are released with noise.
+    ``name`` keys this client's random draws (t, noise) and must be unique. With ``options.privacy``, the samples are
+    clipped and all messages contain noise.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
@@ -43,7 +43,7 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return the interpolating measure from ``xi`` towards the samples.
 
-        If t is random, the server does not learn it.
+        If t is random, the server does not learn t. ``trace``: also send the distances on both sides of the measure.
         """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
@@ -59,7 +59,7 @@ class Client:
         return Message(measure, *sent)
 
     def distance(self, xi: Measure) -> Message:
-        """Return W_2 between the samples and ``xi``, together with the masses of xi."""
+        """Return the message with W_2 between the samples and ``xi``."""
         return Message(distance=self._released(wasserstein(xi, self._samples), "last"))
 
     def _released(self, distance: float, *names: object) -> float:
@@ -71,7 +71,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """The distance W(mu, nu) that the server computed, and its values over K iterations."""
+    """The distance W(mu, nu) that the server computed, and the values over K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -97,8 +97,8 @@ def federated_distance(
     """Return W_2 between the samples of two clients with ``dimension`` features, as the server computes it.
 
     ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode this doubles
-    the work, and it reveals more to the server than the algorithm needs. ``draws``: for the initial points and the
-    server's random t.
+    the work, and it reveals more to the server than the algorithm needs. ``draws``: random generator for the initial
+    points and for the server's t if t is random.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
@@ -129,7 +129,7 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return :func:`federated_distance` between two clients on one machine, each with its measure.
+    """Return the :func:`federated_distance` between two measures, with both clients on this machine.
 
     Raises:
         UserError: The measures have different numbers of features.

@@ -1,6 +1,6 @@
 """Discrete measures, distances, and interpolation on a Wasserstein geodesic (FedWaD, eq. 5 and 10).
 
-A measure has points with masses, which are integers in a common unit if possible (FedWaD 2.1).
+A measure consists of points with masses. If possible, the masses are integers in a common unit (FedWaD 2.1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """Points [n, d] (float64) with masses: ``weights`` [n], positive, in any unit; None: all equal.
+    """Points [n, d] (float64) with masses: ``weights`` [n] are positive, in any unit. None: all masses are equal.
 
     Weights of an integer type are *counts*. Transport plans between measures with counts are computed in integers
     (:func:`common_masses`), so that repeated interpolation loses no mass to rounding.
@@ -75,11 +75,11 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the masses of both in one unit, float64 [n] and [m], and their sum.
+    """Return the masses of both measures in one unit, float64 [n] and [m], and their common sum.
 
-    For measures with counts they are integers, whose sum is the least common multiple of the two totals. Sums and
-    differences of them are exact in float64, and so is every flow of the network simplex. (The published code has
-    masses of 1/n instead, and drops plan entries below 1e-5.) Other measures have masses with sum 1.
+    Measures with counts get integer masses, whose sum is the least common multiple of the two totals. Sums and
+    differences of these integers are exact in float64, and so is every flow of the network simplex. (The published code
+    uses masses of 1/n instead, and drops plan entries below 1e-5.) Other measures get masses with sum 1.
 
     Raises:
         UserError: The least common multiple exceeds 2^53.
@@ -110,7 +110,7 @@ def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float
 
 
 def wasserstein(first: Measure, second: Measure) -> float:
-    """Return W_2 of two measures: the square root of the least mean squared Euclidean distance (eq. 2, p = 2)."""
+    """Return W_2 of two measures: the square root of the smallest mean squared Euclidean distance (eq. 2, p = 2)."""
     return transport(first, second)[2]
 
 
@@ -119,14 +119,14 @@ def interpolate(
 ) -> tuple[Measure, float]:
     """Return the measure at ``t`` (0: first, 1: second) of a geodesic from ``first`` to ``second``, and their W_2.
 
-    exact (eq. 5): one point for each entry of the optimal plan, at most n + m - 1, and n for n = m points of equal
-    masses. A chain of interpolations between samples of equal size n, with counts, therefore stays at n points. Between
-    samples of different sizes, each step adds at most the number of the second side's points minus one, and no measure
-    has more points than the common unit has parts. No entry is dropped. The published code drops entries below 1e-5,
-    which loses mass and makes the distance increase again as supports grow.
+    ``exact`` (eq. 5): one point for each entry of the optimal plan. The plan has at most n + m - 1 entries, and n
+    entries if n = m and all masses are equal. A chain of interpolations between samples of equal size n, with counts,
+    therefore stays at n points. Between samples of different sizes, each step adds at most the second measure's size
+    minus one. The number of points never exceeds the number of mass units. No entry is dropped. The published code
+    drops entries below 1e-5, which loses mass and makes the distance increase again as supports grow.
 
-    approximate (eq. 10, barycentric projection): the points and masses of ``first``, each point moved towards the mean
-    of the points that receive its mass. Equal to exact if n = m and all masses are equal (Theorem 1).
+    ``approximate`` (eq. 10, barycentric projection): the points and masses of ``first``. Each point moves towards the
+    mean of the points that receive its mass. The result equals ``exact`` if n = m and all masses are equal (Theorem 1).
     """
     plan, unit, distance = transport(first, second)
     if mode == "approximate":

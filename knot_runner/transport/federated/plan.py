@@ -1,4 +1,4 @@
-"""Optimal transport plans by the network simplex, which runs until it converges, and squared Euclidean costs."""
+"""Optimal transport plans by the network simplex, which runs until convergence, and squared Euclidean costs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OPTIMAL, STOPPED = 1, 3
 def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
 
-    With up to 16 features, they have full precision. With more, they are computed by a matrix product about the mean of
-    y, with errors of about 1e-15 times the largest squared norm.
+    With up to 16 features, the distances have full precision. With more, they are computed by a matrix product relative
+    to the mean of y, with errors of about 1e-15 times the largest squared norm.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]]))
     array([[ 0.],
@@ -42,10 +42,10 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def optimal_plan(
     cost: np.ndarray, a: np.ndarray | None = None, b: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Return the plan [n, m] with the lowest total ``cost`` [n, m] between masses a [n] and b [m], and that total.
+    """Return the plan [n, m] with the lowest total ``cost`` [n, m] between masses a [n] and b [m], and its total cost.
 
-    Plan and total are in the unit of a and b, which must have the same sum. Without a and b, all masses of a side are
-    equal and sum to 1. Integers stay integers.
+    Plan and total are in the unit of a and b, which must have the same sum. Without a and b, each side has equal masses
+    with sum 1. Integer masses give an integer plan.
 
     Raises:
         UserError: Costs are not finite.

@@ -53,21 +53,21 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
-    """Return ``points`` [n, d]. Points with a norm above ``radius`` are scaled to that norm."""
+    """Return ``points`` [n, d], with points of a norm above ``radius`` scaled to norm ``radius``."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 
 
 def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.random.Generator) -> np.ndarray:
-    """Return points [S, d] of an approximate interpolating measure at ``t``, with noise."""
+    """Add noise to the points [S, d] of an approximate interpolating measure at ``t``."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
-    """Return a distance from own samples with added noise; negative values become 0.
+    """Add noise to a distance that was computed from a client's own samples, and clip negative results to 0.
 
-    ``heaviest`` is the largest mass of a sample.
+    ``heaviest`` is the largest mass of any single sample.
     """
     sensitivity = 2 * privacy.clip * math.sqrt(heaviest)
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))
@@ -80,9 +80,9 @@ def _noise(
 
 
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
-    """Return (epsilon, delta) of ``releases`` releases about one client's data, by basic composition (sums).
+    """Return the total (epsilon, delta) of ``releases`` releases about one client's data, by basic composition (sums).
 
-    A run of K iterations releases K measures and one distance for each client (traced: 2 K further distances). Tighter
-    bounds exist, but are not needed to see what a run costs. A delta of 1 or more gives no guarantee.
+    A run of K iterations releases K measures and one distance per client (with a trace: 2 K further distances). Tighter
+    bounds exist, but basic composition suffices to show the cost of a run. A delta of 1 or more gives no guarantee.
     """
     return releases * privacy.epsilon, releases * privacy.delta

@@ -1,9 +1,9 @@
-"""The server of FedWaD, which reads messages and its own measures, but no sample (Algorithm 1, lines 7 and 10).
+"""The server of FedWaD, which reads messages and its own measures, but no samples (Algorithm 1, lines 7 and 10).
 
-:class:`Message` holds everything that a client sends, so that the type is the privacy boundary. It limits the content
-of messages, not the conclusions from it. Given xi and t, one can solve eq. 10 for the means of the samples that were
-assigned to each point of xi. With as many points as samples, or in exact mode, these are the samples. A random t, known
-only to the client, blurs this a little; only noise (``privacy``) gives a guarantee.
+:class:`Message` holds everything that a client sends, so this type is the privacy boundary. The boundary limits the
+content of messages, but not the conclusions that the server can draw. Given xi and t, the server can solve eq. 10 for
+the mean of the samples assigned to each point of xi. With as many points as samples, or in exact mode, these means are
+the samples. A random t, known only to the client, blurs them a little. Only noise (``privacy``) gives a guarantee.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the position on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) keyed by ``names``."""
+    """Return the position of an interpolation on the geodesic: ``t``, or a draw from U(0, 1) keyed by ``names``."""
     return float(draws(*names).random()) if t == "random" else float(t)
 
 
 def next_measure(
     first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return xi^k between the clients' measures, and the W_2 between these.
+    """Return xi^k between the clients' measures, and the W_2 between the clients' measures.
 
-    xi^k is computed from the second measure to the first, as in the public code. The W_2 is also W(xi_mu, xi^k) +
-    W(xi^k, xi_nu), because xi^k lies on their geodesic. In approximate mode this follows from Theorem 1, since both
-    measures have S points and the masses of xi^0.
+    xi^k is computed from the second measure to the first, as in the public code. This W_2 equals W(xi_mu, xi^k) +
+    W(xi^k, xi_nu), because xi^k lies on the geodesic between the two measures. In approximate mode this follows from
+    Theorem 1, since both measures have S points and the masses of xi^0.
     """
     return interpolate(second.measure, first.measure, t, mode)
 
@@ -57,8 +57,8 @@ def total(first: Message, second: Message) -> float:
 def server_only(between: float, t: float) -> float:
     """Return W(mu, nu) from ``between`` = W(xi_mu^k, xi_nu^k) of one iteration (Theorem 3.2).
 
-    No client sends a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for Gaussians of equal covariance, including
-    xi^0, and t = 1/2. For any t that both clients use, the two means differ by t (m_mu - m_nu) whatever xi is, so the
-    result is W / t. For other measures it is an estimate, neither an upper nor a lower bound.
+    No client needs to send a distance. Theorem 3 states 2 W(xi_mu^1, xi_nu^1) for t = 1/2 and Gaussians of equal
+    covariance, including xi^0. If both clients use the same t, the two means differ by t (m_mu - m_nu) for any xi, so
+    the result is W / t. For other measures, the result is an estimate, neither an upper nor a lower bound.
     """
     return between / t

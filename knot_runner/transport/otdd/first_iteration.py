@@ -1,4 +1,4 @@
-"""Work that is done once per client for all its distances, the draws of every pair, and the inputs of workers.
+"""Computations done once per client for all its distances, the random draws of every pair, and the inputs of workers.
 
 The means of FedWaD's measures are computed separately from the centered measures. With equal masses on all sides, the
 mean of a measure between ``a`` and ``b`` at t is ``(1 - t) a + t b``, whatever the plan. The plan does not depend on
@@ -33,7 +33,7 @@ def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
-    """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client, and the server.
+    """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client and the server.
 
     Row k does not depend on K.
     """
@@ -48,15 +48,15 @@ def centered(points: np.ndarray) -> np.ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with its vectors minus their mean over the samples."""
+    """Return ``table`` with its class vectors relative to their mean over the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
     """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
 
-    The origin is the mean of the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
-    features of each set; ``tables``: each set's classes, with features relative to these means.
+    The origin is the mean over the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
+    features of each set; ``tables``: each set's classes, with features relative to the set's mean.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -67,11 +67,11 @@ def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTa
 
 
 def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """Return squared distances [m, 2] of the last measure's mean from the means of each pair's sets, float64.
+    """Return squared distances [m, 2] between the last measure's mean and the means of each pair's two sets, float64.
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The mean is a weighted mean of those of the first points and of the two sets. Only its three weights [m, 3] are
-    computed.
+    The last measure's mean is a weighted mean of three means: of the first points and of the two sets. Only its three
+    weights [m, 3] are computed.
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -88,7 +88,7 @@ class FirstIteration:
     """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
 
     Attributes:
-        spread: Mean squared distance of its augmented points from their mean.
+        spread: Mean squared distance of the client's augmented points from their mean.
         means: For each first point, the mean features and class masses [S, d + k] of the samples that receive its
             mass.
         heights: Potentials [S] of the transport plan (small_support.py).
@@ -102,7 +102,7 @@ class FirstIteration:
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
     """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
 
-    Label parts are thus part of the same products. The difference is computed in float64, before the cast to ``dtype``.
+    One product thus covers features and labels. The difference is computed in float64, before the cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -130,7 +130,7 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of all label parts [m_y, vec(B_y)], which replace the vectors themselves.
+    """Inner products of all label parts [m_y, vec(B_y)], stored instead of the vectors themselves.
 
     ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
@@ -143,8 +143,8 @@ class LabelProducts:
     def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
         """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
 
-        B = S + 2 k, where k is the largest number of classes of a set. The other entries of a set with fewer classes
-        are 0.
+        B = S + 2 k, where k is the largest number of classes in a set. For a set with fewer classes, the remaining
+        entries are 0.
         """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
@@ -173,9 +173,9 @@ MEASURES, SCORES = 2**26, 2**27
 class Tile:
     """The input of a worker: m pairs, with everything that their distances need.
 
-    It holds ``pairs`` [m, 2], the draws of each [m, K, 3], the centered features [S, d] of the first points, the
-    statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`), and the
-    contribution ``means`` [m, 2] of the means to the distances.
+    A tile holds ``pairs`` [m, 2], each pair's random draws [m, K, 3], the centered features [S, d] of the first points,
+    and the statistics of the pairs' sets. It also holds the products of each pair's label parts
+    (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the contribution of the means to the distances.
     """
 
     pairs: np.ndarray
@@ -187,10 +187,11 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Return the pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
+    """Return the pairs (i, j), i < j, of each tile: all sets of one block with all sets of another.
 
-    Tiles depend on these numbers only (``largest``: samples of the largest set), because the last digits of a product
-    depend on the other rows in the stack. They do not depend on known values or on workers.
+    If possible, the sets are divided into at least five blocks. The last digits of a product depend on the other rows
+    in the stack. Tiles therefore depend only on the arguments (``largest``: samples of the largest set), and not on the
+    values that are already known or on the number of workers.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))

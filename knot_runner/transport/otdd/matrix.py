@@ -1,8 +1,8 @@
 """All distances between several sets of labeled samples, in tiles of pairs, by worker processes.
 
-    prepare      once per set: class statistics, and its part of iteration 1, which has the same first points
-        everywhere tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact
-        OTDD pair by pair processes    tiles go to worker processes of one thread each, which share the samples
+- Preparation, once per set: class statistics, and the set's part of iteration 1, whose first points are always equal
+- Tiles: FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
+- Processes: each tile goes to a worker process with one thread; all workers share the samples
 
 For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
 """
@@ -44,9 +44,9 @@ _PRELOADED = ["knot_runner.transport.otdd.matrix"]
 
 
 class OtddPool:
-    """``workers`` processes that run tasks on ``arrays``. With one worker, this process runs them.
+    """``workers`` processes that run tasks on ``arrays``. With one worker, this process runs the tasks.
 
-    Use it in a ``with`` statement, which ends the processes in any case.
+    Use the pool in a ``with`` statement, which always ends the processes.
     """
 
     def __init__(self, arrays: list[np.ndarray], workers: int) -> None:
@@ -80,7 +80,7 @@ class OtddPool:
 
 
 def _prepare(_: Send, shared: SharedArrays) -> Handler:
-    """Set one thread in a worker, and return the function that runs a task."""
+    """Limit a worker to one thread, and return the function that runs a task."""
     threadpool_limits(1, "blas")
     arrays = shared.arrays()
     return lambda request: request[0](request[1], arrays)
@@ -104,9 +104,10 @@ def distance_matrix(
 ) -> np.ndarray:
     """Return squared distances [N, N] between N sets of samples, float64, symmetric, 0 on the diagonal.
 
-    ``done``: known values of pairs (i, j), i < j, which are not computed again. A tile with missing pairs is computed
-    as a whole (a few seconds), so that the matrix is bitwise equal for any known pairs and number of ``workers``.
-    ``progress`` receives the new pairs of every tile. Draws are keyed by seed and pair (first_iteration.py).
+    ``done``: values of pairs (i, j), i < j, that are already known and are not computed again. A tile with missing
+    pairs is computed as a whole (a few seconds). The matrix is therefore bitwise equal for any ``done`` and number of
+    ``workers``. ``progress`` receives the new pairs of every tile. Draws are keyed by seed and pair
+    (first_iteration.py).
 
     Raises:
         UserError: The sets have different features, or values are too large for finite distances.
@@ -132,7 +133,7 @@ def distance_matrix(
 def _computed(
     sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[list[SetPair]]
 ) -> Iterator[tuple[list[SetPair], list[float]]]:
-    """Yield pairs and values of each of ``tiles``, as they finish."""
+    """Yield the pairs and values of each of ``tiles`` when the tile is finished."""
     if not tiles:
         return
     rows, means = _rows(sets, options)
@@ -150,10 +151,10 @@ def _computed(
 
 
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
+    """Return the rows of every set (first_iteration.py), and the means [N, d] of the sets' features in float64.
 
-    For FedWaD they are in ``options.precision``, relative to each set's mean. The exact solver always uses float64, and
-    centers every pair itself.
+    For FedWaD, the rows are in ``options.precision``, relative to each set's mean. The exact solver always uses
+    float64, and centers every pair itself.
     """
     exact = options.solver == "exact"
     dtype = np.dtype("float64" if exact else options.precision)
@@ -172,7 +173,10 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Return class statistics of a set (its number, its labels [n]), and its first iteration if federated."""
+    """Return a set's class statistics and, for the federated solver, its first iteration.
+
+    ``task``: the set's number and labels [n].
+    """
     number, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[number], rows[number]))
@@ -189,7 +193,7 @@ def _tasks(
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
-    """Yield one task per tile, created on demand. ``means`` [N, d]: of the features of every set."""
+    """Yield one task per tile, created on demand. ``means`` [N, d]: the mean features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
     of_features, of_labels = np.split(centered(start), [features], axis=1)
@@ -217,9 +221,9 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndar
 def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
     """Return the exact OTDD of points [n, d] and [m, d] with class tables: the smallest mean cost, squared.
 
-    The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
-    d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
-    Frobenius distance between the representations of the covariances.
+    The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13,
+    with d(x, x') read as squared, and without the factor 1/2 of both terms in microsoft/otdd. ``spread`` is the squared
+    Frobenius distance between the covariance representations.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

@@ -63,8 +63,8 @@ class ClassTable:
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Return means and covariances of the classes, computed in float64.
 
-    Covariances divide by n - 1. The covariance of a class with one sample is 0, as it is, up to rounding, for a class
-    of equal samples. ``vec(B)`` has length d if ``part`` selects a diagonal, otherwise d^2.
+    Covariances divide by n - 1. The covariance of a class with a single sample is 0. ``vec(B)`` has length d if
+    ``part`` selects a diagonal, otherwise d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
@@ -88,7 +88,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
 def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
     """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
 
-    With fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and
+    With fewer samples than features, the root is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and
     eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
     """
     n, d = scatter.shape

@@ -1,10 +1,10 @@
 """FedWaD for all pairs of a tile at once, with stacked matrix products.
 
-The interpolating measure of a pair has features [S, d] and coefficients of its label part in B = S + 2 k vectors. These
-are the label parts of the S first points, and the class vectors of the two sets. k is the largest number of classes of
-a set. Every step of FedWaD takes weighted means of points. It therefore needs only the inner products of the vectors of
-the label part (2 d features, or d + d^2). One product covers all points that one client must compare with its samples,
-for all its pairs; the label part adds k columns to it.
+A pair's interpolating measure is stored as features [S, d] and coefficients [S, B]. The coefficients express the label
+part in B = S + 2 k vectors: the label parts of the S first points, and the class vectors of the two sets. k is the
+largest number of classes in a set. Every step of FedWaD takes weighted means of points. Therefore, only the inner
+products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all points that a client must
+compare with its samples, for all of the client's pairs. The label part adds k columns to this product.
 
 Every measure is stored relative to its mean, and samples and class vectors relative to the mean of their set. Means are
 computed separately and added at the end (first_iteration.py).
@@ -29,7 +29,8 @@ SPARSE_FROM = 32
 class TileProblem:
     """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``heights`` [m, 2, S] are those of the last plans, which the next ones overwrite. Points are arrays [m, S, d + B].
+    ``heights`` [m, 2, S] are the heights of the last plans, which the next plans overwrite. Points are arrays [m, S, d
+    + B].
     """
 
     tile: Tile
@@ -53,7 +54,7 @@ class TileProblem:
 
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
-    """Return ``(W + W)^2`` after K iterations of each pair [m], float64."""
+    """Return the squared sum of the two final distances for each pair [m], after K iterations, float64."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
@@ -85,7 +86,7 @@ def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float,
 
 
 def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
-    """Return inner products of the points of ``client``'s pairs with its samples, labels included [its pairs, S, n]."""
+    """Return inner products [client's pairs, S, n] of the pairs' points with the client's samples, labels included."""
     features, rows = problem.features, problem.rows[client]
     parts = problem.parts(client)
     weights = np.empty((len(parts), points.shape[1], rows.shape[1]), rows.dtype)
@@ -98,7 +99,7 @@ def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray
 
 
 def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
-    """Return optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
+    """Return optimal plans [client's pairs, S, n] whose columns sum to 1, starting from the last heights."""
     plans = np.empty_like(scores)
     for index, (at, side) in enumerate(problem.parts(client)):
         problem.heights[at, side] = best_plan(scores[index], problem.heights[at, side], plans[index])
@@ -106,7 +107,10 @@ def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
-    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], at first ``points`` on both sides."""
+    """Move the points of ``client``'s pairs towards the client's samples, in place in ``near`` [2, m, S, d + B].
+
+    ``points``: the server's measure. Both sides of ``near`` initially equal ``points``.
+    """
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
     flat = plans.reshape(-1, len(rows))
@@ -118,9 +122,10 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
 
 
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
-    """Return the server's part [m, S, d + B]: points near the second client move towards their partners near the first.
+    """Return the server's part [m, S, d + B].
 
-    With equal masses on both sides, the optimal plan is a permutation.
+    Points near the second client move towards their partners near the first client. With equal masses on both sides,
+    the optimal plan is a permutation.
     """
     features, times = problem.features, problem.tile.times[:, iteration, 2].astype(near.dtype)
     first, second = near
@@ -132,7 +137,7 @@ def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
 
 
 def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
-    """Return the squared sum of the two distances of each pair [m]."""
+    """Return the squared sum of the two distances for each pair [m]."""
     features, labels = points[..., : problem.features], points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)
     norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)
