@@ -129,7 +129,7 @@ def _files_there(
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
             remedy = f"The {role} data set is required"
-        raise UserError(f"file not found (data set {name}). {remedy}", absent[first][0])
+        raise UserError(f"file not found (task.datasets.{name}.local.files). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:

@@ -90,17 +90,17 @@ def read_table(
     if read == 0:
         raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"expected {expected} rows, got {read}. The file is truncated or from another data set", source)
+        raise UserError(f"expected rows={expected}, got {read}. The file is truncated or from another data set", source)
     if unseen:
         column = min(unseen)
-        raise UserError(f"no column '{column}'{nearest(column, known)}", source)
+        raise UserError(f"column '{column}' not found. Check columns and where{nearest(column, known)}", source)
     if dropped and not rows:
-        raise UserError(f"none of the {read} rows has text", source)
+        raise UserError(f"none of the {read} rows has text. Check columns.text and columns.pair", source)
     if not rows:
         for column, values in allowed.items():
             if values.isdisjoint(seen[column]):
                 value = min(map(str, values))
-                raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
+                raise UserError(f"where: no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
         raise UserError(f"none of the {read} rows matches 'where'", source)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
@@ -186,7 +186,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
     if _is_missing(value):
         return None
     if not isinstance(value, str):
-        raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, which is not text", source)
+        raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, not text. Check columns", source)
     # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 

@@ -68,7 +68,7 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     (tmp_path / "iemocap/train.csv").touch()
     assert "Other files of IEMOCAP exist" in missing(tmp_path, "task=erc", "task.missing=skip")
     (tmp_path / "meld/train_sent_emo.csv").unlink()
-    assert "(data set MELD)" in missing(tmp_path, "task=erc")
+    assert "(task.datasets.MELD.local.files)" in missing(tmp_path, "task=erc")
 
 
 @pytest.mark.paper("fedwad")
