@@ -65,7 +65,7 @@ def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the clients and those of the transfer set, both ascending.
+    """Return the clients' rows and the transfer set's rows, both ascending.
 
     The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class.
 

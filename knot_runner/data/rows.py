@@ -159,7 +159,7 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
 
 
 def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
-    """Return the identity that one or several columns give; None if the record lacks one of them.
+    """Return the identity in one or several columns; None if the record lacks a value in any of these columns.
 
     With several columns, slashes within the values are doubled, so that different identities have different texts.
     """

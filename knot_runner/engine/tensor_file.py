@@ -133,7 +133,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Part:
-    """The digest and size of a part, and those of its tensors that the last state still uses."""
+    """The digest and size of a part, and the part's tensors that the last state still uses."""
 
     sha256: str
     size: int

@@ -48,7 +48,7 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """Return a readable name. It is not unique; only the run id is."""
+        """Return a readable name, which is not unique. Only the run id is unique."""
         return f"{self.method}-seed{self.seed}"
 
     @property

@@ -53,7 +53,7 @@ class Encoded:
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the texts ``rows``, padded to the longest of them: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        """Return the texts ``rows``, padded to the longest text: ``ids``, ``mask``, ``types`` int64 [B, L]."""
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
         mask = position < lengths[:, None]
