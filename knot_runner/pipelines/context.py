@@ -137,7 +137,7 @@ class RunContext:
         """Return the run's images, read by ``services`` or memory-mapped from the cache.
 
         Raises:
-            UserError: They cannot be read.
+            UserError: The images cannot be read.
         """
         settings, root = self.settings.task, self.data_root
         if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in may read anything

@@ -135,10 +135,7 @@ def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, 
 
 
 def over_clusters(accuracies: list[float | None], federation: Federation, clusters: list[Federation]) -> float:
-    """Return the mean over ``clusters`` of the accuracy on each cluster's test examples.
-
-    ``accuracies``: one per client.
-    """
+    """Return the accuracy on each cluster's test examples, averaged over ``clusters``, from clients' ``accuracies``."""
     accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
     for cluster in clusters:
         sizes = [len(cluster.clients[client].test) for client in cluster.numbers]

@@ -4,9 +4,10 @@ Problem (KNOT eq. 1, not debiased), for every row p, q of a batch and one cost m
 
     OT_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)
 
-Its dual is ``max <p, f> + <q, g> - eps (<p x q, exp((f + g - C) / eps)> - 1)``. For a fixed g the best f is the soft
-minimum of Algorithm 1, ``f_i = -eps log sum_j q_j exp((g_j - C_ij) / eps)``, which is defined where p_i = 0 too.
-Put back, it leaves a concave function of g alone. With ``h_j = g_j + eps log q_j`` the masses q leave the exponent::
+The dual problem is ``max <p, f> + <q, g> - eps (<p x q, exp((f + g - C) / eps)> - 1)``. For a fixed g the best f is the
+soft minimum of Algorithm 1, ``f_i = -eps log sum_j q_j exp((g_j - C_ij) / eps)``, which is defined where p_i = 0 too.
+Inserting this f gives a concave function of g alone. With ``h_j = g_j + eps log q_j`` the masses q vanish from the
+exponent::
 
     D(h) = <q, h> + <p, f(h)> + const,    f_i = -eps log sum_j exp((h_j - C_ij) / eps)
     dD/dh = q - P,                        P_j = sum_i p_i s_ij,   s_i = softmax_j((h_j - C_ij) / eps)
@@ -17,16 +18,16 @@ in one to three steps if eps is small compared with the distances of the labels.
 ``MOST_STEPS``, or whose limit is not unique, start from a large eps instead: level by level along the tangent
 dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
 
-Where p equals q in all digits no mass moves, and the potentials are fixed by flows of exp(-C_ij / eps), far below
-float64's digits of q. There f = g, and a fixed point gives them (small_epsilon.py). Near p = q (and at single labels
-where p_j = q_j) q - P is computed from the moving mass alone, accurate down to 1e-290.
+Where p equals q in all digits, no mass moves. The potentials are then fixed by flows of exp(-C_ij / eps), far below
+float64's digits of q. In this case f = g, and a fixed-point iteration computes both (small_epsilon.py). Near p = q (and
+at single labels where p_j = q_j), q - P is computed from the moving mass alone, accurate down to 1e-290.
 
-One thing is beyond float64: a group of labels that exchange much with each other, and nothing with the rest because
-their masses in p and q are equal. The potential returned, one of many optimal ones, then depends on the larger eps.
-Value and marginals are still correct.
+float64 cannot resolve one case: a group of labels that exchange much mass with each other, and none with the other
+labels because the group's masses in p and q are equal. Many potentials are then optimal, and the returned potential
+depends on the larger eps. Value and marginals are still correct.
 
-Everything is float64. The arithmetic is numpy's on the host, also for the small problems of a GPU, where one transfer
-each way costs less than a hundred small kernels; larger ones stay on the GPU.
+All arrays are float64. On the CPU, numpy does the arithmetic. It also solves the small problems of a GPU, because one
+transfer each way costs less than a hundred small kernels. Larger problems stay on the GPU.
 """
 
 from __future__ import annotations

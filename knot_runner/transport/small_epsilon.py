@@ -3,8 +3,8 @@
 As eps decreases, mass moves along the edges of a tree (trees.py), over each edge in one direction only. The flow over
 an edge is the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the shares of newton.py.
 Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can reach. Let F be the
-flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the node and not on the
-origin of the mass at it, so that::
+flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the node, not on the
+origin of the mass at this node, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 

@@ -100,8 +100,8 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
     If the content is a sequence of parts, they are written one after another.
 
     Raises:
-        UserError: The file cannot be written: :class:`DiskError` if the disk is full, :class:`ReadOnlyError` if it
-            is read-only.
+        UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails,
+            :class:`ReadOnlyError` if writing is not permitted.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data

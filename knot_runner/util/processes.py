@@ -315,8 +315,8 @@ def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
 def main_left_alone() -> Iterator[None]:
     """Inside the block, start processes without importing the user's ``__main__``.
 
-    By default, multiprocessing imports it. Each process would then rerun any script without ``if __name__ ==
-    "__main__"``.
+    By default, multiprocessing imports this module in each process, which reruns any script without a ``__main__``
+    guard.
     """
     prepared = spawn.get_preparation_data
 

@@ -103,7 +103,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
 
 @dataclass(frozen=True)
 class Probed:
-    """``model`` on ``device``, in evaluation mode with fixed parameters, and the training images."""
+    """A ``model`` on ``device``, in evaluation mode with fixed parameters, and the training images."""
 
     model: nn.Module
     data: ImageData
@@ -143,7 +143,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
-    """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
+    """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] for ``rows`` [N], on the CPU."""
     norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
     done = 0
     for images, labels in probed.batches(rows):
@@ -161,8 +161,8 @@ def gradient_norms(
     """Return norms [K, n] of the gradients of CE(z / T, y) at the input layer, and whether images are correct [n].
 
     The gradient is with respect to the weights (without bias) of the first linear or convolutional layer, and is
-    computed from the gradient of that layer's output. One forward pass serves all temperatures. The model must process
-    images one by one, as it does in evaluation mode.
+    computed from the gradient of this layer's output. One forward pass serves all temperatures. The model must process
+    each image independently of the others, as in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
@@ -288,9 +288,10 @@ def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: flo
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
-    """Return each parameter [n, ...] after one SGD step on CE(z / T, y) of each image separately, from the same start.
+    """Return each parameter [n, ...] after one SGD step on CE(z / T, y), separately for each image.
 
-    The model is in evaluation mode, because a batch of one image has no statistics for BatchNorm.
+    All steps start from the same model. The model is in evaluation mode, because a batch of one image has no statistics
+    for BatchNorm.
     """
     weights: Tensors = dict(model.named_parameters())
 

@@ -17,7 +17,7 @@ from knot_runner.report.tables.kind import TableKind
 
 
 def _gap(run: Run) -> float | str | None:
-    """Return the relative error of a federated distance against the exact one."""
+    """Return the relative error of a federated distance against the exact distance."""
     if not isinstance(run.result, DistanceResult):
         return None
     exact = run.result.exact

@@ -132,7 +132,7 @@ class GaussiansSettings:
 class ImageSetsSettings:
     """Several image data sets to compare, in ``sets``.
 
-    ``source``, ``mean`` and ``std`` of the task replace those of each set. ``source=embedded`` uses four sets of
+    The task's ``source``, ``mean`` and ``std`` replace the values of each set. ``source=embedded`` uses four sets of
     scikit-learn's digits.
     """
 

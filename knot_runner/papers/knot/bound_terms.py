@@ -260,7 +260,7 @@ def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor,
 
 
 def undeclared(network: Network) -> dict[str, str]:
-    """Return complexity -> why it is undefined for a student with this ``network``; defined ones are omitted."""
+    """Return the reason for each complexity that is undefined for a student with this ``network``."""
     spec = network.spec
     why = ""
     if isinstance(spec, CustomSettings):

@@ -1,8 +1,8 @@
 """Labeled samples, and the representation of a label by mean and covariance of its class (FedWaD 4, D.3, eq. 13-14).
 
-A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
-``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. In the paper B = Sigma. The public code uses the diagonal of B
-= (Sigma + 1e-6 I)^{1/2}, which gives points with 3d features.
+A sample (x, y) becomes the point [x, m_y, vec(B_y)]. Squared Euclidean distances between points are the OTDD costs:
+``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. In the paper, B is Sigma. The public code uses the diagonal of
+(Sigma + 1e-6 I)^{1/2}, which gives points with 3d features.
 """
 
 from __future__ import annotations
