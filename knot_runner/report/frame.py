@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of, without
 from knot_runner.records import ROUNDS_FILE, has_record
@@ -181,12 +182,17 @@ def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.D
 
 
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """Return the runs of :func:`read_runs` that pass ``filters``.
+    """Return the runs of :func:`read_runs` that pass ``filters``, and load their plug-ins, which describe metrics.
 
-    Requested values that no run has are added to ``lines``.
+    Requested values that no run has, and plug-ins that cannot be loaded, are added to ``lines``.
     """
-    runs, absent = select_runs(read_runs(out, data), filters)
-    return replace(runs, lines=(*absent, *runs.lines))
+    runs, lines = select_runs(read_runs(out, data), filters)
+    for plugin in dict.fromkeys(plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()):
+        try:
+            load_plugins([plugin])
+        except UserError as problem:
+            lines.append(f"The plug-in's metrics have no title, unit or range ({problem}).")
+    return replace(runs, lines=(*lines, *runs.lines))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:

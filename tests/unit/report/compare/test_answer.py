@@ -63,6 +63,11 @@ def test_lines_report_filter_value_without_runs(grid):
     assert "seed=0,7: no run has the value 7. seed has the values 0, 1, 2." in ask(grid, "seed=0,7").lines
 
 
+def test_lines_report_plugins_that_cannot_be_loaded(grid):
+    made(grid, 0.9, plugins=["gone.py"])
+    assert "metrics have no title, unit or range (plugins: gone.py: file not found" in text(ask(grid))
+
+
 def test_states_are_counted_and_have_no_number(grid):
     compared.diverged(grid, method__temperature=8, seed=0)
     compared.failed(grid, method__temperature=8, seed=1)
