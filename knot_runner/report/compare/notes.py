@@ -85,9 +85,9 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
     """Return lines on confounded settings.
 
-    These are constant within rows but differ between them, and belong to config groups that are not in ``keys``.
+    These are constant within rows but differ between them, and belong to config groups whose name is not in ``keys``.
     """
-    shown = {key.partition(".")[0] for key in keys} | {SEED}
+    shown = {key.partition(".")[0] for key in keys if key.endswith((".name", ".kind"))} | {SEED}
     first = runs.only(~runs.runs.row.duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}

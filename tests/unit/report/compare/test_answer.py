@@ -51,6 +51,7 @@ def test_filters_and_measures_choose_runs_and_columns(grid):
         "runs that differ in method.temperature (0.05, 1, 4), training.rounds (3, 5)", "a seed counts more than once"]),
     ({"seed": 0, "training__rounds": 9, "method__temperature": 2}, {"by": ("method.temperature",)}, [
         "rows also differ in settings that are not shown: training.rounds (3, 9)."]),  # what goes along with the groups
+    ({"seed": 0, "method__decay": 9, "method__temperature": 2}, {}, ["are not shown: method.decay ("]),
     ({"told": {"data": "b"}, "training__rounds": 4}, {}, ["Runs of the same task used different data"]),
     ({"seed": 7, "method__temperature": 1}, {}, ["seeds (number of rows): 0,1,2 (2); 0,1,2,7 (1)."]),
 ])  # fmt: skip
