@@ -16,7 +16,6 @@ from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.compare.settings import (
     Filter,
     flatten_settings,
-    parse_filter,
     row_numbers,
     select_runs,
     typed_column,
@@ -71,9 +70,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """Return the runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        names = ("runs", "settings", "counted", "metrics")
-        frames = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
+        return replace(
+            self,
+            **{
+                name: getattr(self, name).loc[lambda frame: frame.index.isin(index)]
+                for name in ("runs", "settings", "counted", "metrics")
+            },
+        )
 
     def having(self, wanted: Config) -> RunSet:
         """Return the runs with all settings of ``wanted``: dotted key -> its value, or a list of them.
@@ -170,21 +173,13 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
                 yield client, name, value
 
 
-def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
-    """Return :meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``.
-
-    Filters are those of ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
-
-    Raises:
-        UserError: A filter is wrong, or no run passes.
-    """
-    return selected_runs(out, [parse_filter(text) for text in filters]).frame(per)
-
-
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
     """Return the runs of :func:`read_runs` that pass ``filters``, and load their plug-ins, which describe metrics.
 
     Requested values that no run has, and plug-ins that cannot be loaded, are added to ``lines``.
+
+    Raises:
+        UserError: A filter is wrong, or no run passes.
     """
     runs, lines = select_runs(read_runs(out, data), filters)
     for plugin in dict.fromkeys(plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()):
