@@ -6,8 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from knot_runner.metrics import METRICS, NUMBERS, Direction, accuracy_first, top_of
-from knot_runner.report.compare.settings import MAX_VALUES
-from knot_runner.report.render.text import first_few, prefix_of
+from knot_runner.report.render.text import prefix_of
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
         raise UserError("none of the runs is finished", f"{flag}={name}")
     hint = nearest(name, short)
     if "did you mean" not in hint:
-        names = dict.fromkeys([*map(measure_title, _preferred(keys)), *short])
-        hint = f" (choose from {first_few(list(names), MAX_VALUES)})"
+        hint = f" (choose from {', '.join(map(measure_title, _preferred(keys)))} or any other number in result.json)"
     raise UserError(f"not in any result{hint}", f"{flag}={name}")
 
 
