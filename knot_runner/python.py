@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from knot_runner.composing.job import ComposedJob
-    from knot_runner.report.frame import Per
+    from knot_runner.report.frame import Per, RunSet
     from knot_runner.results import RunResult
 
 
@@ -68,9 +68,7 @@ class RunSelection:
         Returns:
             A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
         """
-        from knot_runner.report.frame import tidy_frame
-
-        return tidy_frame(self.out, self.filters, per)
+        return self._selected().frame(per)
 
     def plot(self, **request: Any) -> Axes | list[Axes]:
         """Draw the finished runs as ``knot-runner plot`` does: ``kr.runs().plot(x="round", y="f1", by="method.name")``.
@@ -84,17 +82,20 @@ class RunSelection:
             The axes, or a list of axes if there are several panels.
         """
         from knot_runner.config.strict import build
-        from knot_runner.report.compare.settings import parse_filter
         from knot_runner.report.figures.plot import PlotRequest, draw_runs
         from knot_runner.report.figures.style import figure_settings
-        from knot_runner.report.frame import selected_runs
 
-        runs = selected_runs(self.out, [parse_filter(text) for text in self.filters])
         with figure_settings():
-            drawing, axes = draw_runs(runs, build(PlotRequest, request, "plot"))
+            drawing, axes = draw_runs(self._selected(), build(PlotRequest, request, "plot"))
         for note in drawing.notes:
             LOGGER.info("%s", note)
         return axes[0] if len(axes) == 1 else axes
+
+    def _selected(self) -> RunSet:
+        from knot_runner.report.compare.settings import parse_filter
+        from knot_runner.report.frame import selected_runs
+
+        return selected_runs(self.out, [parse_filter(text) for text in self.filters])
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
@@ -141,14 +142,14 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     jobs = compose(overrides)
     with main_left_alone(), messages_to(print_on_stderr):
         code = run_jobs(parser_of("").parse(overrides))
-    results = [(job.folder, read_result(job.folder)) for job in jobs]
-    missing = sum(result is None for _, result in results)
+    finished = [FinishedRun(job.folder, result) for job in jobs if (result := read_result(job.folder))]
+    missing = len(jobs) - len(finished)
     if missing:
         raise UserError(f"{missing} of {len(jobs)} runs have no result (exit code {code}). See the messages above")
-    return [FinishedRun(folder, result) for folder, result in results if result is not None]
+    return finished
 
 
-def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
+def runs(filters: str | Sequence[str] = "", *, out: str | Path = "outputs") -> RunSelection:
     """Select finished and unfinished runs below ``out``.
 
     Args:
@@ -181,7 +182,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     return _frame_of(claims_csv(verdicts_of(preset_of(preset, list(overrides)))))
 
 
-def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
+def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
     """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
     ``flags``: the options of ``knot-runner compare`` (by, measure, best, over, sort), except export.

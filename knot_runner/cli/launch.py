@@ -220,7 +220,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
             with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
                 if _reasons(job, now):  # no other command has rerun it meanwhile
                     provenance.set_aside(job.folder)
-        LOGGER.info("%d finished runs are moved to .stale and rerun", len(stale_runs))
+        LOGGER.info("%s moved to .stale to be rerun", counted(len(stale_runs), "finished run"))
     else:
         for line in provenance.staleness_line([reasons for _, reasons in stale_runs]):
             LOGGER.info("%s", line)

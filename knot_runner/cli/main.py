@@ -65,7 +65,7 @@ def _execute(arguments: list[str]) -> int:
         print(parser_of(verb if verb in VERBS else "").format_help(), end="")
         return 0
     if verb and verb not in VERBS:
-        raise UserError(f"unknown verb{nearest(verb, VERBS, 'knot-runner --help')}", f"{verb[:60]!r}")
+        raise UserError(f"unknown verb{nearest(verb, VERBS)}", f"{verb[:60]!r}")
     if verb:
         return run_verb(verb, arguments[1:])
     options = parser_of("").parse(arguments)

@@ -275,7 +275,8 @@ def _accepted(where: str, method: Method) -> Method:
         message=method.message if method.message is nothing else checked(where, method.message, _message_problem),
         fold=method.fold and checked(where, method.fold, _fold_problem),
         fold_each=method.fold_each and checked(where, method.fold_each, _fold_problem),
-        deployed=method.deployed and checked(where, method.deployed, _deployed_problem),
+        deployed=method.deployed
+        and checked(where, method.deployed, lambda model, *_: "None instead of a model" if model is None else ""),
     )
 
 
@@ -285,10 +286,6 @@ def _plan_problem(requests: Any, *_: object) -> str:
     problem = unlike(requests, list, "a list of requests")
     wrong = [] if problem else [request for request in requests if not isinstance(request, LocalTraining)]
     return problem or (f"a list with {type(wrong[0]).__name__} instead of LocalTraining" if wrong else "")
-
-
-def _deployed_problem(model: object, *_: object) -> str:
-    return "None instead of a model" if model is None else ""
 
 
 def _message_problem(parts: Any, *_: object) -> str:

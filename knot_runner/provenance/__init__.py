@@ -236,7 +236,7 @@ def staleness_line(kept: list[list[str]]) -> list[str]:
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)
-    lines = [f"{counted(len(kept), 'stale run')} shown as they are. Use --stale=rerun to rerun stale runs"]
+    lines = [f"{counted(len(kept), 'stale run')} shown unchanged. Use --stale=rerun to rerun stale runs"]
     lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:
         lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of, without
 from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.compare.settings import (
     Filter,
     flatten_settings,
-    parse_filter,
     row_numbers,
     select_runs,
     typed_column,
@@ -70,9 +70,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """Return the runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        names = ("runs", "settings", "counted", "metrics")
-        frames = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
+        return replace(
+            self,
+            **{
+                name: getattr(self, name).loc[lambda frame: frame.index.isin(index)]
+                for name in ("runs", "settings", "counted", "metrics")
+            },
+        )
 
     def having(self, wanted: Config) -> RunSet:
         """Return the runs with all settings of ``wanted``.
@@ -169,24 +173,22 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
                 yield client, name, value
 
 
-def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
-    """Return :meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``.
+def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
+    """Return the runs of :func:`read_runs` that pass ``filters``, and load their plug-ins, which describe metrics.
 
     Filters are written as in ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
+    Requested values that no run has, and plug-ins that cannot be loaded, are added to ``lines``.
 
     Raises:
         UserError: A filter is wrong, or no run passes.
     """
-    return selected_runs(out, [parse_filter(text) for text in filters]).frame(per)
-
-
-def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """Return the runs of :func:`read_runs` that pass ``filters``.
-
-    Requested values that no run has are added to ``lines``.
-    """
-    runs, absent = select_runs(read_runs(out, data), filters)
-    return replace(runs, lines=(*absent, *runs.lines))
+    runs, lines = select_runs(read_runs(out, data), filters)
+    for plugin in dict.fromkeys(plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()):
+        try:
+            load_plugins([plugin])
+        except UserError as problem:
+            lines.append(f"The plug-in's metrics have no title, unit or range ({problem}).")
+    return replace(runs, lines=(*lines, *runs.lines))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:

@@ -24,7 +24,8 @@ RUNS = [
 ]  # fmt: skip
 #: Names, forms and flags of a command.
 COMMANDS = [
-    "task=femnist method=knot", "reproduce zzz", "ls methods", "--config-dir=. ls", "task=femnist paths.output_dir=",
+    "task=femnist method=knot", "reproduce zzz", "ls methods", "--config-dir=. ls", "ls metric",
+    "task=femnist paths.output_dir=",
     "femnist", "chill/table1", "check chill/table1", "--task=femnist", "--config-dir", "data task=mnist",
     "reproduce experiment=kd/mnist", "plot chill/fig4 --format=pdf", "table chill/table1 --stale=rerun", "tabel table2",
     "table knot_tabel2", "table fedwad/toy experiment=knot/table2", "table fedwad/toy seed=0",

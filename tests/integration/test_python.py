@@ -41,6 +41,10 @@ def test_runs_and_their_comparison_are_frames(sweep_runs):
     assert row["value"] == sweep_runs[0].result["metrics"]["accuracy"]["ALL"]
     assert row["state"] == "done" and row["method"] == "fedavg"
     assert set(kr.runs(out=out).frame()["method"]) == {"fedavg", "fedprox"}
+    with pytest.raises(TypeError, match="positional argument"):  # a second filter is no folder
+        kr.runs("method=fedavg", "seed=0")
+    with pytest.raises(TypeError, match="positional argument"):
+        kr.compare("method=fedavg", "seed=0")
     compared = kr.compare("task=femnist", out=out, by="method.name", measure="accuracy")
     assert len(compared) == 2 and {"fedavg", "fedprox"} <= set(compared.iloc[:, 0])
 

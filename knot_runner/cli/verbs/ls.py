@@ -17,7 +17,7 @@ from knot_runner.composing.overrides import GROUPS, message_text
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, TASK_KINDS, family_of_algorithm
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
 from knot_runner.util.config_yaml import config_folder, headline, yaml_files
-from knot_runner.util.errors import counted, unknown
+from knot_runner.util.errors import UserError, counted, nearest
 
 
 def ls_command(options: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def ls_command(options: argparse.Namespace) -> int:
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
-            raise unknown("GROUP", message_text(word), GROUPS)
+            raise UserError(f"not a config group{nearest(word, GROUPS)}", message_text(word))
     if not options.words:
         for group in GROUPS:
             names = list(yaml_files(group, folder))
@@ -47,6 +47,7 @@ def ls_command(options: argparse.Namespace) -> int:
 
 def _print_compositions(folder: str | None) -> None:
     """Print which methods run on which kinds of task, by family."""
+    title = "task x method (a method may require more: run 'knot-runner check task=NAME method=NAME')"
     methods: dict[str, list[str]] = {}
     for path in yaml_files("method", folder).values():
         algorithm = algorithm_of(path)
@@ -57,7 +58,7 @@ def _print_compositions(folder: str | None) -> None:
     for family, names in methods.items():
         marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in TASK_KINDS]
         rows.append([*marks, ", ".join(names)])
-    output().print(listing([*columns, TerminalColumn("methods", overflow="fold")], rows, "task x method"))
+    output().print(listing([*columns, TerminalColumn("methods", overflow="fold")], rows, title))
     output().print()
 
 

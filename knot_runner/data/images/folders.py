@@ -50,7 +50,8 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     rows: list[tuple[int, str, np.ndarray]] = []
     for label, name, data in files:
         if label not in classes:
-            raise UserError(f"folder {label!r} is not in task.classes{nearest(label, classes)}", name)
+            hint = f"{nearest(label, classes)}. Add it to task.classes, or remove the folder"
+            raise UserError(f"folder {label!r} is not in task.classes{hint}", name)
         rows.append((classes.index(label), name, decode(name, data, shape)))
     rows.sort(key=lambda row: row[:2])
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)

@@ -10,7 +10,6 @@ import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.config.settings.partition import (
-    Centralized,
     Dirichlet,
     DirichletClients,
     Iid,
@@ -94,10 +93,6 @@ def _untrained(task: ImageTask) -> list[str]:
 
 def _sizes(task: ImageTask) -> np.ndarray:
     return np.bincount(task.train.labels, minlength=len(task.classes))
-
-
-def _centralized(settings: Centralized, task: ImageTask, rng: np.random.Generator) -> Partition:
-    return partition_by_owner(task, np.zeros(len(task.train), np.int64), 1, rng)
 
 
 def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
@@ -274,5 +269,5 @@ PARTITIONS: Table[Callable[[Any, ImageTask, np.random.Generator], Partition]] = 
     "shards": _shards,
     "pairs": _pairs,
     "manual": manual,
-    "centralized": _centralized,
+    "centralized": lambda _, task, rng: partition_by_owner(task, np.zeros(len(task.train), np.int64), 1, rng),
 }, lambda where, function: checked(where, function, _problem))  # fmt: skip

@@ -83,10 +83,6 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch_size
-    each = {
-        "all": 3 * flops.forward,
-        "head": flops.forward + flops.head,
-        "body": 3 * flops.forward - flops.head,
-    }
+    each = {"all": 3 * flops.forward, "head": flops.forward + flops.head, "body": 3 * flops.forward - flops.head}
     further = round(request.program.further * count * each["all"]) if request.program else 0
     return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases) + further

@@ -111,11 +111,7 @@ TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TE
 
 
 def mean_over_teachers(
-    pairs: NamedPairs,
-    compare: TapComparison,
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
-    batch: TermBatch,
+    pairs: NamedPairs, compare: TapComparison, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 

@@ -25,13 +25,7 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import ApflSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import (
-    ClientModel,
-    LocalProgram,
-    LocalResult,
-    LocalTraining,
-    LocalWork,
-)
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining, LocalWork
 from knot_runner.engine.hardware import in_float64, zero_sum
 from knot_runner.engine.training import cut_rows, gradients_of, train_batch
 from knot_runner.methods.contract import ClientMessage, ClientWork

@@ -23,8 +23,8 @@ from knot_runner.report.compare.measures import (
     unit_of,
 )
 from knot_runner.report.compare.notes import left_out, lines_on
-from knot_runner.report.compare.settings import Filter, resolve_key, select_runs, short_names, sort_key
-from knot_runner.report.frame import RunSet, read_runs
+from knot_runner.report.compare.settings import Filter, resolve_key, short_names, sort_key
+from knot_runner.report.frame import RunSet, selected_runs
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
 from knot_runner.report.render.text import estimate_text
 from knot_runner.report.run_rows import variant
@@ -77,7 +77,7 @@ def compare_runs(question: Question) -> ResultTable:
     """
     import pandas as pd
 
-    runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
+    runs = selected_runs(question.out, question.filters, question.data)
     by = _resolved(question.by or (), runs.keys())
     over = _resolved(question.over, runs.keys())
     if question.best:
@@ -114,7 +114,7 @@ def compare_runs(question: Question) -> ResultTable:
     lines += lines_on(averaged, len(counts), shown, measures)
     filters = f", {' '.join(condition.text for condition in question.filters)}" if question.filters else ""
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    lines += [*absent, *left_out(runs), *runs.lines]
+    lines += [*left_out(runs), *runs.lines]
     table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, CELL_READING)
     return _sorted(table, question.sort)
 

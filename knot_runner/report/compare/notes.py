@@ -37,10 +37,7 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
     row = runs.runs.row
     mixed = runs.counted[differing].groupby(row).nunique(dropna=False) > 1  # bool [rows, settings]
     mixed &= runs.settings[differing].groupby(row).nunique(dropna=False) > 1
-    by_models = []
-    for run in runs.runs.run:
-        if any(variant(key, run.result) for key in measures):
-            by_models.append(run)
+    by_models = [run for run in runs.runs.run if any(variant(key, run.result) for key in measures)]
     return [
         *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
@@ -85,13 +82,14 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
     """Return a note on confounded settings.
 
-    A confounded setting is constant within rows, differs between rows, and belongs to a config group that is not in
-    ``keys``.
+    These are constant within rows but differ between them, and belong to config groups whose name is not in ``keys``.
     """
-    shown = {key.partition(".")[0] for key in keys} | {SEED}
+    shown = {key.partition(".")[0] for key in keys if key.endswith((".name", ".kind"))} | {SEED}
     first = runs.only(~runs.runs.row.duplicated()).differing()
-    other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
-    values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
+    values = {}
+    for key, column in first.items():
+        if not (key.partition(".")[0] in shown or key in inside or column.str.startswith(("[", "{"), na=False).any()):
+            values[key] = column
     return [f"The rows also differ in settings that are not shown: {_settings(values)}."] if values else []
 
 

@@ -7,11 +7,4 @@ from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 
-__all__ = [
-    "ClassTable",
-    "LabeledSamples",
-    "class_table",
-    "distance_matrix",
-    "draw_times",
-    "first_points",
-]
+__all__ = ["ClassTable", "LabeledSamples", "class_table", "distance_matrix", "draw_times", "first_points"]

@@ -196,3 +196,11 @@ def test_check_finds_what_is_wrong(wrong, check, message, tmp_path, monkeypatch)
     monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **wrong()))
     with pytest.raises(AssertionError, match=message):
         check(["method=fedavg"], tmp_path)
+
+
+def test_clipping_check_allows_momentum_of_clipped_updates_only(tmp_path, monkeypatch):
+    words = ["method=fedavg", "method.server.optimizer=momentum"]
+    checks.check_clipping(words, tmp_path / "right")
+    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **beyond_the_mean()))
+    with pytest.raises(AssertionError, match="the global model moves by"):
+        checks.check_clipping(words, tmp_path / "wrong")

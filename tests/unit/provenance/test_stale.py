@@ -164,10 +164,11 @@ def test_set_aside_refuses_blocking_file(tmp_path: Path) -> None:
 
 def test_staleness_line_counts_reasons() -> None:
     assert provenance.staleness_line([]) == []
+    assert provenance.staleness_line([["code 1"]])[0].startswith("1 stale run shown unchanged. ")
     runs = [["code 1, now 2"], *(["code 1, now 2", f"data: {i % 6}.csv changed"] for i in range(1, 12))]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
-        "12 stale runs shown as they are. Use --stale=rerun to rerun stale runs",
+        "12 stale runs shown unchanged. Use --stale=rerun to rerun stale runs",
         "  code 1, now 2 (12 runs)",
         "  data: 1.csv changed (2 runs)",
     ]

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import knot_runner as kr
 from knot_runner.report.compare.settings import parse_filter, select_runs
-from knot_runner.report.frame import IDENTITY, read_runs, tidy_frame
+from knot_runner.report.frame import IDENTITY, read_runs
 from tests.contents import read_content
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, diverged, failed, made, three_temperatures
@@ -71,6 +72,6 @@ def test_selected_runs_are_those_of_the_filters(runs):
     assert len(frame["folder"].unique()) == 2 and set(frame["seed"]) == {0} and len(lines) == 1
     assert set(kept.metrics.index) == set(kept.runs.index)
     assert set(np.unique(frame["method.temperature"])) == {0.05, 1.0}
-    pd.testing.assert_frame_equal(tidy_frame(runs.out, ["method.temperature<=1", "seed=0,7"]), frame)
+    pd.testing.assert_frame_equal(kr.runs("method.temperature<=1 seed=0,7", out=runs.out).frame(), frame)
     with refuses():
-        tidy_frame(runs.out, ["seed=77"])
+        kr.runs("seed=77", out=runs.out).frame()

@@ -51,6 +51,7 @@ def test_filters_and_measures_choose_runs_and_columns(grid):
         "runs that differ in method.temperature (0.05, 1, 4), training.rounds (3, 5)", "a seed counts more than once"]),
     ({"seed": 0, "training__rounds": 9, "method__temperature": 2}, {"by": ("method.temperature",)}, [
         "rows also differ in settings that are not shown: training.rounds (3, 9)."]),  # what goes along with the groups
+    ({"seed": 0, "method__decay": 9, "method__temperature": 2}, {}, ["are not shown: method.decay ("]),
     ({"told": {"data": "b"}, "training__rounds": 4}, {}, ["Runs of the same task used different data"]),
     ({"seed": 7, "method__temperature": 1}, {}, ["seeds (number of rows): 0,1,2 (2); 0,1,2,7 (1)."]),
 ])  # fmt: skip
@@ -61,6 +62,11 @@ def test_lines_warn_about_hard_to_compare_rows(grid, run, asked, lines):
 
 def test_lines_report_filter_value_without_runs(grid):
     assert "seed=0,7: no run has the value 7. seed has the values 0, 1, 2." in ask(grid, "seed=0,7").lines
+
+
+def test_lines_report_plugins_that_cannot_be_loaded(grid):
+    made(grid, 0.9, plugins=["gone.py"])
+    assert "metrics have no title, unit or range (plugins: gone.py: file not found" in text(ask(grid))
 
 
 def test_states_are_counted_and_have_no_number(grid):

@@ -88,7 +88,7 @@ def estimate(values):
 
 
 def test_curves_are_means_and_intervals_over_seeds(out):
-    axes = kr.runs("training.lr=0.1", out).plot(by="method.temperature")
+    axes = kr.runs("training.lr=0.1", out=out).plot(by="method.temperature")
     assert [line.get_label() for line in axes.lines] == ["temperature=0.05", "temperature=1", "temperature=4"]
     expected = [estimate([100 * accuracy(1, 0.1, seed, number) for seed in SEEDS]) for number in (1, 2, 3)]
     assert axes.lines[1].get_xdata().tolist() == [1, 2, 3]
@@ -104,10 +104,10 @@ def test_labels_hold_only_what_differs(out):
         ("training.lr=0.1 method.temperature=1,4", {}, [""], ["temperature=1", "temperature=4"]),
         ("method.temperature=1", {"x": "training.lr"}, [""], []),
     ):
-        axes = np.atleast_1d(kr.runs(filters, out).plot(**asked))
+        axes = np.atleast_1d(kr.runs(filters, out=out).plot(**asked))
         assert [one.get_title() for one in axes] == titles
         assert [text.get_text() for one in axes[0].figure.legends for text in one.get_texts()] == names
-    axes = kr.runs("", out).plot(x="training.lr")
+    axes = kr.runs("", out=out).plot(x="training.lr")
     assert len({bar.get_x() for bar in axes.patches}) == len(axes.patches) == 6
 
 
