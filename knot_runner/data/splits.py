@@ -38,7 +38,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"{count} rows cannot be divided into two parts with this share", key)
+        raise UserError(f"too few rows ({count}) for two parts with this share", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -181,7 +181,7 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
-        raise UserError(f"{len(examples)} rows cannot be divided into {count} parts", f"task.datasets.{name}.chunk")
+        raise UserError(f"too few rows ({len(examples)}) for {count} parts", f"task.datasets.{name}.chunk")
     return examples.take(np.arange(first, last))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,20 +175,27 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 
 
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """Return the runs of :func:`read_runs` that pass ``filters``, and load their plug-ins, which describe metrics.
+    """Return the runs of :func:`read_runs` that pass ``filters``. A filter ``plugins=[FILE]`` loads plug-ins instead.
 
     Filters are written as in ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
-    Requested values that no run has, and plug-ins that cannot be loaded, are added to ``lines``.
+    Requested values that no run has, and the runs' plug-ins that are not loaded, are added to ``lines``. Code that a
+    run folder names is never executed.
 
     Raises:
-        UserError: A filter is wrong, or no run passes.
+        UserError: A filter is wrong, a plug-in cannot be loaded, or no run passes.
     """
-    runs, lines = select_runs(read_runs(out, data), filters)
-    for plugin in dict.fromkeys(plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()):
-        try:
-            load_plugins([plugin])
-        except UserError as problem:
-            lines.append(f"The plug-in's metrics have no title, unit or range ({problem}).")
+    for condition in filters:
+        if condition.key == "plugins":
+            load_plugins([name.strip("'\" ") for value in condition.wanted for name in value.strip("[]").split(",")])
+    runs, lines = select_runs(read_runs(out, data), [each for each in filters if each.key != "plugins"])
+    used = sorted({plugin for run in runs.runs.run for plugin in run.setting("plugins") or ()})
+    unloaded = [
+        plugin for plugin in used if (Path(plugin).stem if plugin.endswith(".py") else plugin) not in sys.modules
+    ]
+    if unloaded:
+        lines.append(
+            f"Metrics of plug-ins have no title, unit or range. To load them, add plugins=[{','.join(unloaded)}]."
+        )
     return replace(runs, lines=(*lines, *runs.lines))
 
 

@@ -144,5 +144,6 @@ def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
         assert made.rows[-1]["balanced_accuracy"] == pytest.approx(value, abs=1e-12)
     METRICS.pop("balanced_accuracy")  # as in a new process
     del sys.modules["own_metric"]
-    (compared,) = kr.compare(out=tmp_path, measure="balanced_accuracy").to_dict("records")
+    named = f"plugins=['{EXAMPLES / 'own_metric.py'}']"
+    (compared,) = kr.compare(named, out=tmp_path, measure="balanced_accuracy").to_dict("records")
     assert value in compared.values() and "balanced_accuracy" in METRICS

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_180,
+    "nodes": 370_320,
     "statement lines": 27_520,
     "conditional expressions per 1,000 statement lines": 36.2,
     "comprehensions per 1,000 statement lines": 66.0,

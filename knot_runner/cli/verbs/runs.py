@@ -17,7 +17,7 @@ def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[
     """Return the runs that are named, at least one, and the values of the ``known`` keys. Raises :class:`UserError`."""
     runs, keys = names_and_keys(options.words, known)
     if not runs:
-        raise UserError("expected the folder of a finished run, or its run id below paths.output_dir", "RUN")
+        raise UserError("expected the folder or the run id of a finished run in paths.output_dir", "RUN")
     return runs, keys
 
 

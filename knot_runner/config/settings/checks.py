@@ -116,7 +116,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        raise UserError(f"{chosen} is already the transfer set. Use null", "partition.transfer")
+        raise UserError(f"{chosen} already sets the transfer set. Use null", "partition.transfer")
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:

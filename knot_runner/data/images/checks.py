@@ -154,7 +154,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     except UserError:
         raise
     except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
-        raise UserError(f"not a tar archive, or truncated or corrupt ({problem})", path) from None
+        raise UserError(f"not a readable tar archive ({problem})", path) from None
     return contents
 
 

@@ -186,8 +186,8 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 def fit_images(images: Images, reference: np.ndarray) -> Images:
     """Return ``images`` in the shape and type of the pixels ``reference`` [N, C, H, W] (uint8 or float32).
 
-    Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
-    rounded.
+    Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8
+    values are rounded.
 
     Raises:
         UserError: The images cannot be converted.

@@ -50,7 +50,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     if without:
         raise UserError(
             f"{without[0]} has no held-out examples to select its soup on "
-            f"(clients without: {len(without)}). Use 0.2, or more examples per client",
+            f"(such clients: {len(without)}). Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

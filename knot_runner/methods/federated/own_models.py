@@ -57,9 +57,9 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Return log entries for tensors that a local program kept: the mean of each tensor over clients and values.
+    """Return log entries for kept tensors of local programs: the mean of each over its elements and the clients.
 
-    ``names``: log entry -> name of the tensor.
+    ``names`` maps each log entry to the name of its tensor.
     """
     row: RoundRow = {}
     for entry, name in names.items():

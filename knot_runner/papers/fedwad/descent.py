@@ -26,7 +26,7 @@ BETAS, TINY = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """State of the descent: ``points`` [K, d]; ``first`` and ``second`` [K, d]: Adam's moments; ``steps`` taken."""
+    """The ``points`` [K, d], Adam's moments ``first`` and ``second`` [K, d], and the number of ``steps`` taken."""
 
     points: np.ndarray
     first: np.ndarray

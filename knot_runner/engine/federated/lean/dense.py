@@ -32,7 +32,7 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return views (weight, bias) into ``vector`` [P], for the convolutions and for the dense layers (head last)."""
+    """Return two lists of views (weight, bias) into ``vector`` [P]: of convolutions and dense layers (head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]

@@ -64,9 +64,13 @@ def test_lines_report_filter_value_without_runs(grid):
     assert "seed=0,7: no run has the value 7. seed has the values 0, 1, 2." in ask(grid, "seed=0,7").lines
 
 
-def test_lines_report_plugins_that_cannot_be_loaded(grid):
-    made(grid, 0.9, plugins=["gone.py"])
-    assert "metrics have no title, unit or range (plugins: gone.py: file not found" in text(ask(grid))
+def test_plugins_of_runs_are_named_but_not_loaded(grid, tmp_path):
+    plugin = tmp_path / "foreign_plugin.py"
+    plugin.write_text("raise SystemExit('executed')")
+    made(grid, 0.9, plugins=[str(plugin)])
+    assert f"no title, unit or range. To load them, add plugins=[{plugin}]." in text(ask(grid))
+    plugin.write_text("")
+    assert "no title, unit or range" not in text(ask(grid, f"plugins=[{plugin}]"))
 
 
 def test_states_are_counted_and_have_no_number(grid):
