@@ -28,10 +28,11 @@ def tables_restored() -> Iterator[None]:
     """Remove what the plug-ins of a test added, so that the next test reads its own."""
     for table in TABLES:
         iter(table)  # what papers add is there from now on
-    before = [dict(table.data) for table in TABLES]
+    before = [(dict(table.data), dict(table._settings)) for table in TABLES]
     yield
-    for table, entries in zip(TABLES, before, strict=True):
-        table.data.clear()
-        table.data.update(entries)
+    for table, (entries, settings) in zip(TABLES, before, strict=True):
+        for now, then in ((table.data, entries), (table._settings, settings)):
+            now.clear()
+            now.update(then)
     for name in ("bad", *(path.stem for path in EXAMPLES.glob("*.py"))):
         sys.modules.pop(name, None)

@@ -93,8 +93,7 @@ def max_pool(x: Tensor) -> Tensor:
     As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
     gradient goes to the first one in row order.
     """
-    has_channels_last = x.is_contiguous(memory_format=torch.channels_last)
-    if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or has_channels_last:
+    if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
     if torch.is_grad_enabled():
         return _ByChannelsLast.apply(x)
@@ -102,6 +101,10 @@ def max_pool(x: Tensor) -> Tensor:
     x = x[..., :height, :width]
     rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
     return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
 
 
 class _ByChannelsLast(torch.autograd.Function):

@@ -146,7 +146,7 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     if close is not None:
         return f" (did you mean '{close}'?)"
     if listed_by:
-        return f". Run '{listed_by}' to list them. Your own require --config-dir=DIR or plugins=[FILE]"
+        return f". Run '{listed_by}' to list them. For your own, add --config-dir=DIR or plugins=[FILE]"
     return f" (choose from {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
 
 

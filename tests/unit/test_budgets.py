@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_320,
-    "statement lines": 27_520,
+    "nodes": 370_330,
+    "statement lines": 27_525,
     "conditional expressions per 1,000 statement lines": 36.2,
     "comprehensions per 1,000 statement lines": 66.0,
     "comprehensions that hold another per 1,000 statement lines": 1.2,
@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_830}, "tests": {"lines": 37_460}}
+OTHERS = {"scripts": {"nodes": 30_830}, "tests": {"lines": 37_465}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95

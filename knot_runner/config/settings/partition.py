@@ -51,7 +51,7 @@ class Dirichlet:
     num_clients: Parties
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
-    #: minimum examples per class and client; null: 10 (public code), or less, to use at most half of the smallest class
+    #: minimum examples per class and client; null: 10 (public code), at most half of the smallest class
     floor: ItemsOrNone | None
 
 

@@ -177,7 +177,7 @@ class SplitFile:
 
 @dataclass
 class DatasetSettings:
-    """The data set of one party, with one location per source."""
+    """The data set of one party."""
 
     #: data of one party (local), data of the server (global), or the unlabeled transfer set
     role: Role

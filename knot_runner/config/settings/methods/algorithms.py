@@ -99,7 +99,7 @@ class FedGenSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedPerSettings(AveragingSettings):
-    """Shares the body of the model; every client keeps its own head (Arivazhagan et al. 2019)."""
+    """Shares the body; every client keeps its own head (Arivazhagan et al. 2019)."""
 
     functions = "knot_runner.methods.federated.personal:SHARED_BODY"
     travels = ("!head",)
@@ -112,7 +112,7 @@ class FedPerSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedRepSettings(FedPerSettings):
-    """Shares the body as FedPer does, but trains the head before the body (Collins et al. 2021)."""
+    """As FedPer, but trains the head before the body (Collins et al. 2021)."""
 
     #: epochs for the head; the body trains for the remaining ``training.local_epochs``; null: one for the body
     head_epochs: Steps | None

@@ -98,7 +98,7 @@ class KnotSettings:
 
 @dataclass
 class TeachersSettings:
-    """Trains only the local models and the pretrained global model, without distillation (KNOT, Table 1)."""
+    """Trains only the local models and the pretrained global model (KNOT, Table 1)."""
 
     name: str
     algorithm: Literal["teachers"]
