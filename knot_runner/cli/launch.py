@@ -226,7 +226,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
             LOGGER.info("%s", line)
     tracker = jobs[0].settings.tracker.name
     if tracker != "none":
-        done = [job.folder for job in finished if read_result(job.folder)]
+        done = [job.folder for job in finished.values() if read_result(job.folder)]
         untracked = sum(recorded_config(folder)["tracker"]["name"] != tracker for folder in done)
         if untracked:
             LOGGER.info("tracker=%s does not show %s that finished without it", tracker, counted(untracked, "run"))

@@ -179,7 +179,7 @@ def load_plugins(plugins: Sequence[str]) -> None:
 def load_papers(module: str) -> None:
     """Import ``module`` from each folder of ``knot_runner/papers`` that has it.
 
-    ``settings`` adds families and kinds of task; ``report`` adds figures, tables and claims.
+    The module "settings" adds method families and kinds of tasks; "report" adds figures, tables and claims.
     """
     with _owner("knot_runner"):
         for path in sorted(PAPERS.glob(f"*/{module}.py")):

@@ -74,10 +74,10 @@ class SemiDual:
 
 
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
-    """Solve the N problems p [N, n] and q [N, n] with ``cost`` [n, n] to a marginal error of ``tolerance``.
+    """Solve N transport problems with marginals p, q [N, n] and ``cost`` [n, n] to a marginal error of ``tolerance``.
 
-    Rows are scaled to sum 1 in float64. Rows that do not converge within 400 iterations are returned unconverged: check
-    ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
+    Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400 iterations are returned unconverged:
+    check ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
     """
     device, n = p.device, len(cost)
     p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))

@@ -75,7 +75,7 @@ def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
 @pytest.mark.thorough
 def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *TINY_FEDDF)
-    assert "distilled in 3 rounds: accuracy " in capsys.readouterr().out
+    assert "distilled in 3 rounds: average change of accuracy " in capsys.readouterr().out
     assert all(row["distill_after"] == pytest.approx(row["accuracy"]) for row in rows)
     gains = [row["distill_after"] - row["distill_before"] for row in rows]
     assert result["distilled"] == {

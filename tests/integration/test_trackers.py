@@ -153,7 +153,7 @@ def test_tracker_closes_after_failed_run(tmp_path, monkeypatch, words, exit_code
 def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
     words = [*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.output_dir={fedavg_run.folder.parents[2]}"]
     assert main([*words, "tracker=wandb"]) == 0
-    assert capsys.readouterr().err.count("tracker=wandb does not show 1 run finished without it") == 1
+    assert capsys.readouterr().err.count("tracker=wandb does not show 1 run that finished without it") == 1
 
 
 @pytest.mark.thorough

@@ -58,4 +58,4 @@ def require_enough(max_examples: int | None, what: str) -> None:
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
     """In a ``__post_init__``, check that only SGD has ``momentum``."""
-    require(optimizer == "sgd" or not momentum, "momentum", f"supported only with optimizer=sgd, got {momentum}. Use 0")
+    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")

@@ -174,7 +174,7 @@ class ImageSetsSettings:
 def counted_distance(method: Config) -> Config:
     """Return the settings that affect the result.
 
-    In exact mode, a distance starts with as many points as the first sample has, so ``support`` is removed.
+    In exact mode, "support" has no effect and is removed: xi starts with as many points as the first sample.
     """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method

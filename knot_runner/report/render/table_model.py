@@ -77,8 +77,8 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The names as typed; None for a setting that the runs of the row lack.
-        heads: The printed names.
+        keys: The values of settings that identify the row, as a user types them; None for a setting that its runs lack.
+        heads: The same values as printed.
         cells: The numbers of the row.
     """
 

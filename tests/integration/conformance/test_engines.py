@@ -68,8 +68,7 @@ def test_check_engine_accepts_or_reports_plugin_engine(kind, monkeypatch):
         setattr(engine, method, lambda requests: change(requests, answer(requests)))
         return engine
 
-    monkeypatch.setitem(ENGINES.data, "own", f"{__name__}:own")
-    monkeypatch.setitem(globals(), "own", own)
+    monkeypatch.setitem(ENGINES.data, "own", own)
     if not said:
         check_engine("own", workers=[1])
         return

@@ -13,6 +13,7 @@ from tests.plugin_tables import tables_restored  # noqa: F401
 
 ONE_IMPORTED = """
 import sys
+from knot_runner.methods.contract import METHODS
 assert "fedgen" in METHODS and "knot" in METHODS and "fedgn" not in METHODS
 folder = "knot_runner.methods"
 before = {name for name in sys.modules if name.startswith(folder)}

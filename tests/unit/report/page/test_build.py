@@ -118,6 +118,7 @@ def test_page_fits_narrow_screens(finished):
     assert ".scroll { overflow: auto;" in text and "img { display: block; max-width: 100%;" in text
 
 
+@pytest.mark.paper("knot")
 def test_page_shows_means_and_intervals_of_records(finished):
     text = build.render_page(page_of(finished))
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
