@@ -107,7 +107,7 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     unused = sorted(name.removeprefix("bert.") for name in info["unexpected_keys"])
     foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
-    _refuse(source, "has", "of another shape", sorted(name for name, *_ in info["mismatched_keys"]))
+    _refuse(source, "has", "of a different shape", sorted(name for name, *_ in info["mismatched_keys"]))
     _refuse(source, "has", "that the encoder does not have", foreign)
     return Encoder(source, dict(model.state_dict()), unused)
 
@@ -135,7 +135,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
             other_shapes.append(f"{name} ({list(tensor.shape)}, but the model has {list(wanted[name].shape)})")
         elif not torch.isfinite(tensor).all():
             not_finite.append(name)
-    _refuse(source, "has", "of another shape", other_shapes)
+    _refuse(source, "has", "of a different shape", other_shapes)
     _refuse(source, "has", "with values that are not finite", not_finite)
 
 

@@ -55,7 +55,9 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
         kind_of_task = TASK_KINDS[task_kind]
-        raise Misfit(method, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
+        raise Misfit(
+            method, task, f"the method does not support {kind_of_task.contents}", f"Use method={kind_of_task.method}"
+        )
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
     if not TASK_KINDS[task_kind].trains:
@@ -64,7 +66,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
                 continue
             require_group(config, group)
             if group != "training" or not is_idle(config[group]):
-                raise Misfit(choice(config, group), task, "the task trains nothing", f"Use {group}=null")
+                raise Misfit(choice(config, group), task, "the task trains no model", f"Use {group}=null")
         return
     for group in ("model", "training"):
         require_group(config, group)

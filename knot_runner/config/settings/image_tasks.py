@@ -62,7 +62,7 @@ def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
     """Check that images have a shape, and all channels a mean and a standard deviation."""
     require(len(shape) == 3 and min(shape) >= 1, "shape", f"expected [channels, height, width], got {shape}")
     for key, values in (("mean", mean), ("std", std)):
-        require(len(values) == shape[0], key, f"expected {shape[0]} values, one per channel, got {len(values)}")
+        require(len(values) == shape[0], key, f"expected one value per channel ({shape[0]}), got {len(values)}")
     require(min(std) > 0, "std", f"expected numbers above 0, got {std}")
 
 

@@ -118,7 +118,9 @@ class LocalSource:
 
     def __post_init__(self) -> None:
         fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
-        require(fits, "delimiter", f"expected one character such as , ; | or a tab, got {self.delimiter!r}")
+        require(
+            fits, "delimiter", f"expected one character (for example a comma, semicolon or tab), got {self.delimiter!r}"
+        )
         fits = self.format == "csv" or self.delimiter == ","
         require(fits, "delimiter", "only format=csv has a delimiter. Remove it")
 

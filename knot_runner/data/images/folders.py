@@ -57,7 +57,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"{len(absent)} of the classes in task.classes have no images, such as {classes[absent[0]]!r}"
+        text = f"no images for {len(absent)} of the classes in task.classes, such as {classes[absent[0]]!r}"
         raise UserError(text, folder.path(entry))
     return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 

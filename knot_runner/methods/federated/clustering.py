@@ -73,7 +73,7 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
         raise UserError(
-            f"expected at most {clients}, the number of clients, got {settings.clusters}", "method.clustering.clusters"
+            f"expected at most {clients} (the number of clients), got {settings.clusters}", "method.clustering.clusters"
         )
     if settings.neighbors is not None and settings.neighbors >= clients:
         raise UserError(

@@ -74,7 +74,9 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
         for i, run, other in zip(members.index, members.run, others(members.run, SHOWN_KEYS), strict=True):
             temperature, control = (run.setting(key) for key in SHOWN_KEYS)
             if control is None:
-                raise UserError(f"task={run.task} method={run.method}: not federated, so without training temperature")
+                raise UserError(
+                    f"task={run.task} method={run.method}: not a federated run, so it has no training temperature"
+                )
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
     case_ranks = ranks([*cases, *rows.case])

@@ -221,10 +221,16 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         graph = run.setting(GRAPH) or "none"
         clients = run.setting("partition.num_clients")
         if "clustering" not in run.config.get("method", {}):
-            raise UserError(f"task={run.task} method={run.method}: not federated, so a clustered table cannot show it")
+            raise UserError(
+                f"task={run.task} method={run.method}: not a federated run, so a clustered table cannot show it"
+            )
         if not isinstance(clients, int):
             hint = "Use pairs or shards"
-            raise UserError("rows need partition.num_clients, which is not set", f"partition={kind}", hint=hint)
+            raise UserError(
+                "partition.num_clients is not set, but the table has one row per number of clients",
+                f"partition={kind}",
+                hint=hint,
+            )
         support = run.setting(SUPPORT) if graph != "none" else None
         column = GridColumn(STRUCTURES.get(kind, kind), graph, support)
         line = GridRow(case_of(run, cases), algorithms.get(run.method, run.method), clients, other)

@@ -60,7 +60,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     clients = len(partition.train)
     if config.participants is not None and config.participants > clients:
         raise UserError(
-            f"expected at most {clients}, the number of clients, got {config.participants}", "method.participants"
+            f"expected at most {clients} (the number of clients), got {config.participants}", "method.participants"
         )
     notes = [*task.notes, *partition.notes]
     if config.participants is None and clients < PARTICIPANTS:

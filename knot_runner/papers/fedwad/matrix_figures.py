@@ -221,7 +221,7 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
     """Raise :class:`UserError` for a run without distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
-            raise UserError(f"task={run.task} method={run.method}: has no distances between data sets")
+            raise UserError(f"task={run.task} method={run.method}: the run has no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:

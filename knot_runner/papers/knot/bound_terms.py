@@ -144,7 +144,9 @@ def normalized_weights(weights: Tensor) -> Tensor:
     total = weights.double().sum(1, keepdim=True)
     none = int((total <= 0).sum())
     if none:
-        raise UserError(f"on {none} texts, all teachers have weight 0, so the weights cannot be normalized", "bound")
+        raise UserError(
+            f"all teachers have weight 0 on some texts ({none}), so the weights cannot be normalized", "bound"
+        )
     return weights.double() / total
 
 

@@ -158,7 +158,9 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
         if first.run_id != run.run_id:
             both = runs.only(runs.runs.run_id.isin([first.run_id, run.run_id]))
             unlike = ", ".join(sorted(varying(both.counted))[:4])
-            raise UserError(f"claim {claim.text!r}: a side matches two runs. Select one by {unlike}")
+            raise UserError(
+                f"claim {claim.text!r}: 'of' or 'against' matches two runs of one seed. Add {unlike} to select one"
+            )
     return by_place
 
 

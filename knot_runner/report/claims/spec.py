@@ -75,9 +75,11 @@ class Claim:
         known = alone or isinstance(against, dict) or against == BEFORE
         require(known, "against", f"expected settings or 'before', got {against!r}")
         fits = (word in ("rises", "falls")) == bool(self.trend)
-        require(fits, "expect", "'rises' and 'falls' require the key 'trend', which requires one of the two")
+        require(fits, "expect", "'rises' and 'falls' require the key 'trend', and 'trend' requires 'rises' or 'falls'")
         fits = (word in ("above", "below")) == (alone and not self.trend)
-        require(fits, "expect", "remove 'against' for 'above' and 'below'. Set 'against' or 'trend' for other values")
+        require(
+            fits, "expect", "'above' and 'below' do not allow 'against'. All other values require 'against' or 'trend'"
+        )
         require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
         require(not (self.by and self.logs), "by", "not for ratios. For rounds and bytes, use expect={ratio: r}")
 

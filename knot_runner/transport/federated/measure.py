@@ -45,7 +45,7 @@ class Measure:
         weights = np.asarray(self.weights)
         weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
         if weights.shape != (self.size,):
-            text = f"expected one number for each of the {self.size} points, got the shape {weights.shape}"
+            text = f"expected shape ({self.size},), one number per point, got {weights.shape}"
             raise UserError(text, "weights")
         if not (np.isfinite(weights).all() and (weights > 0).all()):
             raise UserError("expected finite numbers above 0", "weights")
