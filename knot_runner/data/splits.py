@@ -209,14 +209,13 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
     A user with a single row gets none.
     """
-    _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
-    wanted = np.maximum(np.rint(counts * share).astype(int), 1)
-    wanted = np.minimum(wanted, counts - 1)
-    chance = np.random.default_rng(seed).random(len(users))
-    order = np.lexsort((chance, inverse))
-    rank = np.empty(len(users), dtype=int)
-    rank[order] = np.arange(len(users)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rank < wanted[inverse]
+    import pandas as pd  # slow to import, and only data with writers but without a test set need it
+
+    by_user = pd.Series(np.random.default_rng(seed).random(len(users))).groupby(users)
+    sizes = by_user.transform("size")
+    wanted = (sizes * share).round().clip(lower=1).clip(upper=sizes - 1)
+    is_taken: np.ndarray = (by_user.rank() <= wanted).to_numpy()
+    return is_taken
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:

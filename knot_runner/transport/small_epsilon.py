@@ -35,17 +35,17 @@ def limit_potential(
     if len(lengths) > 1:
         best = (trees.potentials @ excess).argmin(0)
         lengths, below, lower, upper = lengths[best], below[best], lower[best], upper[best]
-    flow, moved = _flow(below, excess)
+    flow, moved = _flow(below, trees.labels @ excess)
     size = abs(flow)
     rises, falls = (size + flow) / 2, (size - flow) / 2
     leaving = np.einsum("tev,et->vt", lower, rises) + np.einsum("tev,et->vt", upper, falls)
-    through = np.log(q + leaving + _TINY)
+    through = np.log(trees.labels @ q + leaving + _TINY)
     at_tail = np.where(flow > 0, np.einsum("tev,vt->et", lower, through), np.einsum("tev,vt->et", upper, through))
     rise = lengths.T + epsilon * (np.log(size + _TINY) - at_tail)
     rise = np.where((rise > 0) & (size > 0), rise, 0.0)
     node = np.einsum("tev,et->vt", below, np.where(flow > 0, -rise, rise))
     least = np.amin(np.where(moved > 0, size / moved, 1.0), 0)
-    return node - epsilon * through + epsilon * masses_logarithm(q), least
+    return trees.labels.T @ (node - epsilon * through) + epsilon * masses_logarithm(q), least
 
 
 def _flow(below: np.ndarray, excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

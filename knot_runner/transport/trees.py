@@ -132,17 +132,22 @@ ON_A_LINE = 1e-9
 
 @dataclass(frozen=True)
 class TransportTrees:
-    """T trees of n labels with E = n - 1 edges each. Each edge divides its tree into two parts."""
+    """T trees with E edges and V = E + 1 nodes each.
+
+    Some nodes are labels. Each edge divides its tree into two parts.
+    """
 
     #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
     potentials: np.ndarray
     #: [T, E]
     lengths: np.ndarray
-    #: [T, E, n] 1 where the label is in the part of the edge's lower end
+    #: [T, E, V] 1 where the node is in the part of the edge's lower end
     below: np.ndarray
-    #: [T, E, n] 1 at the edge's lower end, and at its upper end
+    #: [T, E, V] 1 at the edge's lower end, and at its upper end
     lower: np.ndarray
     upper: np.ndarray
+    #: [V, n] 1 where the label is at the node
+    labels: np.ndarray
 
 
 def transport_trees(cost: np.ndarray) -> TransportTrees | None:
@@ -155,7 +160,7 @@ def _trees(cost: bytes, n: int) -> TransportTrees | None:
     distances = np.frombuffer(cost).reshape(n, n)
     if n < 2 or not distances.max() > 0:
         return None
-    return _of_a_line(distances) or _of_vertices(distances)
+    return _of_a_line(distances) or _of_leaves(distances) or _of_vertices(distances)
 
 
 def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
@@ -166,7 +171,27 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
         return None
     order = positions.argsort()
     edges = np.stack([order[:-1], order[1:]], 1)
-    return _joined(np.zeros((1, n)), edges[None], np.diff(positions[order])[None])
+    return _joined(np.zeros((1, n)), edges[None], np.diff(positions[order])[None], np.eye(n))
+
+
+def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
+    """Return the tree whose leaves are the labels.
+
+    The tree has a node for the lower end of each edge, and the root as the last node.
+    """
+    try:
+        lengths, groups = (tensor.numpy() for tensor in tree_edges(torch.tensor(distances)))
+    except UserError:
+        return None
+    count, n = groups.shape
+    size = groups.sum(1)
+    # edges come level by level from the leaves: the next group that holds this one is its parent's
+    holds = np.triu(groups @ groups.T == size[:, None], 1)
+    parents = np.where(holds.any(1), holds.argmax(1), count)
+    labels = np.zeros((count + 1, n))
+    labels[(groups > 0).argmax(0), np.arange(n)] = 1
+    edges = np.stack([np.arange(count), parents], 1)
+    return _joined(np.zeros((1, n)), edges[None], lengths[None], labels)
 
 
 def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
@@ -175,16 +200,16 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
     if n > MOST_ENUMERATED:
         return None
     potentials, edges = tight_trees(distances)
-    return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]])
+    return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], np.eye(n))
 
 
-def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray) -> TransportTrees:
+def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
     """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
-    nodes = np.eye(potentials.shape[1])
+    nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
-    # for each edge, the function on the labels that falls by 1 from the lower to the upper end of the edge and nowhere
-    # else; 0 at the last label
+    # for each edge, the function on the nodes that falls by 1 from the lower to the upper end of the edge and nowhere
+    # else; 0 at the last node
     falls = np.zeros_like(lower)
     falls[..., :-1] = np.linalg.inv((lower - upper)[..., :-1]).swapaxes(1, 2)
     below = (falls > falls.min(2, keepdims=True) + 0.5).astype(float)
-    return TransportTrees(potentials, lengths, below, lower, upper)
+    return TransportTrees(potentials, lengths, below, lower, upper, labels)

@@ -15,7 +15,7 @@ from knot_runner.data.images.checks import sides
 from knot_runner.data.images.folders import check_image_file, decode
 from knot_runner.data.images.load import open_source, read_digits, read_parts, scale, unit_pixels
 from knot_runner.data.images.partition import partition_rng
-from knot_runner.data.images.views import GRAY_WEIGHTS
+from knot_runner.data.images.views import gray
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.provenance.fingerprints import Opened, is_hidden
 from knot_runner.util.errors import UserError
@@ -211,7 +211,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return ``pixels`` [n, C, H, W] as float64 [n, *shape] in 0..1."""
     values = unit_pixels(pixels, np.float64)
     if values.shape[1] == 3 and shape[0] == 1:
-        values = np.tensordot(np.array(GRAY_WEIGHTS), values, axes=(0, 1))[:, None]
+        values = gray(values)
     if values.shape[2:] != shape[1:]:
         values = scale(values, *shape[1:])
     return np.broadcast_to(values, (len(values), *shape))

@@ -6,7 +6,7 @@ import numpy as np
 
 from knot_runner.config.settings.partition import Manual, Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, counted
 
 #: owner of an image that no client has
 NOBODY = -1
@@ -87,9 +87,8 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
-        notes.append(
-            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {owner_noun} and are left out"
-        )
+        left_out = f"{counted(nameless[0], 'training example')} and {counted(nameless[1], 'test example')}"
+        notes.append(f"partition: left out {left_out} without a {owner_noun}")
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
@@ -99,7 +98,8 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
         test_owner = np.where(clients[index] == test, index, NOBODY)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]
         if alone:
-            notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
+            text = f"left out {counted(alone, 'test example')} of {many} without training examples"
+            notes.append(f"partition: {text}")
     given = task.file_names if settings.by == "file" else task.user_names
     names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
@@ -161,7 +161,8 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: of {size} training examples, {several} are at several clients, {none} at none")
+        text = f"{several} have several clients, {none} have none"
+        notes.append(f"partition: of {counted(size, 'training example')}, {text}")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
         notes.append(f"partition.classes_per_client={classes}: each client has all classes")
     return Partition(client_names(clients), train, test, notes)

@@ -33,7 +33,7 @@ from knot_runner.data.images.owners import (
 )
 from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, counted, nearest
 
 #: Least examples of a class at each client unless the settings say otherwise (FLex&Chill's public code).
 FLOOR = 10
@@ -58,7 +58,8 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
-        raise UserError(f"{clients} clients for only {images} training examples. Use fewer", "partition.num_clients")
+        text = f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients"
+        raise UserError(text, "partition.num_clients")
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
@@ -113,7 +114,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
         floor = min(FLOOR, int(size) // (2 * clients))
     if floor * clients > size:
         raise UserError(
-            f"{floor} examples for each of {clients} clients are {floor * clients} in total, but class "
+            f"{counted(floor, 'example')} for each of {clients} clients make {floor * clients} in total, but class "
             f"{task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
@@ -158,7 +159,8 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
-        text = f"{clients} clients x {each} = {count} shards are more than the {len(labels)} training examples"
+        size = counted(len(labels), "training example")
+        text = f"{clients} clients x {each} = {count} shards, but only {size}"
         raise UserError(f"{text}. Use fewer clients or shards", "partition.shards_per_client")
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -207,8 +209,8 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
     if any(left):
-        text = f"{left[0]} training and {left[1]} test examples are left out, since their classes are in no group"
-        notes.append(f"partition.groups: {text}")
+        text = f"{counted(left[0], 'training example')} and {counted(left[1], 'test example')}"
+        notes.append(f"partition.groups: left out {text}, whose classes are in no group")
     train, test = (client_rows(owner, clients) for owner in owners)
     return Partition(client_names(clients), train, test, notes, groups.tolist())
 

@@ -165,9 +165,11 @@ def test_potential_near_p_is_q(step, potential):
     assert torch.allclose(solved.f[0], torch.tensor(potential, dtype=torch.float64), atol=1e-6)
 
 
-#: labels on a line out of order, anywhere in a plane, and KNOT's emotions
+#: labels on a line out of order, one-hot, in two superclasses, anywhere in a plane, and KNOT's emotions
 PLACES = {
     "line": torch.tensor([[1.5], [0.0], [4.0], [2.2], [3.1], [6.0], [5.2]]),
+    "onehot": torch.eye(7),
+    "superclasses": torch.tensor([[1.0, 0, 0, 0, 0, 3], [0, 1, 0, 0, 0, 3], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0]]),
     "plane": torch.tensor([[0.0, 0.5], [1.0, 3.0], [2.5, 1.0], [4.0, 0.0], [3.0, 3.5]]),
     "emotions": torch.tensor([[-0.4, 0.8], [0.9, 0.2], [0.0, 0.0], [-0.9, -0.4], [0.4, 0.9]]),
 }
