@@ -6,7 +6,6 @@ With ``HF_HUB_OFFLINE=1``, only the cache is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 from knot_runner.config.settings.image_tasks import ImageHub, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import HubSource
 from knot_runner.data.images.owners import NOBODY
-from knot_runner.data.readers import FileRecord
-from knot_runner.data.rows import TextTable, identity, listed, read_table
+from knot_runner.data.rows import TextTable, identity, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
 
@@ -58,19 +56,11 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
-            table = read_table(f"{label} {theirs}", _records(rows, source), source.columns, source.where)
+            media = [column for column, feature in rows.features.items() if hasattr(feature, "decode")]
+            records = enumerate(rows.remove_columns(media), 1)  # images and sounds need not be decoded
+            table = read_table(f"{label} {theirs}", records, source.columns, source.where)
             tables.setdefault(split, []).append(table)
     return tables
-
-
-def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
-    columns = source.columns
-    needed = {columns.text, columns.pair, columns.label, *listed(columns.dialogue), *source.where}
-    clients = {name for column in columns.clients.values() for name in listed(column)}
-    kept = [column for column in rows.column_names if column in needed | clients]
-    if not needed - {None} <= set(kept):  # let the error name the nearest of all columns
-        kept = rows.column_names
-    return enumerate(rows.select_columns(kept), 1)
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:

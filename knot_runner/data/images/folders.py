@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, ImageOps
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import by_part, check_member, concatenate_images
-from knot_runner.data.tasks import Images
+from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
 
@@ -24,6 +25,25 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 _MAX_BYTES, MAX_RATIO = 20_000_000, 200
 #: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
 MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
+
+
+def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Return the images in the folders ``task.local.train``, uint8, in the order of the file names, with labels 0.
+
+    If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
+    """
+    images = []
+    for entry in settings.local.train:
+        path = folder.path(entry)
+        if not path.is_dir():
+            raise UserError("expected a folder of images", path)
+        is_flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
+        contents = folder.contents(path, "*" if is_flat else "*/*", check_image_file)
+        decoded = [decode(str(file), data, settings.shape) for file, data in contents]
+        if not decoded:
+            raise UserError("no images found", path)
+        images += decoded
+    return ImageParts(Images(np.stack(images), np.zeros(len(images), np.int64)), None)
 
 
 @by_part

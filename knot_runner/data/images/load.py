@@ -9,7 +9,6 @@ import functools
 import gzip
 import importlib.util
 import math
-from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +86,7 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
     "usps": "knot_runner.data.images.idx:read_usps",
     "folders": "knot_runner.data.images.folders:read_folders",
     "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
+    "files": "knot_runner.data.images.folders:read_files",
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
     """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
     if settings.source == "local":
-        folder = open_source(settings, data_root)
+        folder = _open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
     if settings.source == "hub":
         from knot_runner.data.hub import read_hub_images
@@ -132,12 +132,8 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
     return ImageParts(read_digits(settings.shape), None, notes=[note]), []
 
 
-def open_source(
-    settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
-) -> DataFolder:
+def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFolder:
     """Return the data folder after checking ``task.local`` without reading files.
-
-    ``formats`` lists the supported file formats.
 
     Raises:
         UserError: A file is missing, or its format is unknown.
@@ -149,7 +145,7 @@ def open_source(
         raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
         raise UserError("expected a file", "task.local.train")
-    if source.format not in formats:
+    if source.format not in IMAGE_READERS:
         raise UserError(f"unknown reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)

@@ -88,6 +88,12 @@ def folders(root: Path, entry: str) -> tuple[ImageTaskSettings, list[int]]:
 
 
 @layout()
+def files(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
+    image_files.tree(root, {f"pictures/{name}.png": image_files.png(GRAY[i]) for i, name in enumerate("ab")})
+    return image_settings(local={"format": "files", "train": ["pictures"], "test": []}, **FEW), [0, 0]
+
+
+@layout()
 def gld23k(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
     write_gld23k(root)
     labels = [label for own in PHOTOGRAPHS.values() for _, label in own]
