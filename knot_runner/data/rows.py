@@ -18,7 +18,7 @@ from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: between the current utterance and the earlier ones (KNOT's public ERC code)
+#: Separates the current utterance and the earlier ones (KNOT's public ERC code).
 CONTEXT_MARK = " [SEP] "
 #: column -> values
 ColumnValues = dict[str, set[str | None]]

@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
+#: Allowed splits of one data set: a pool, train with a held-out part, or train with valid and test.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-#: Characters that are in every vocabulary, whatever the training texts; no capitals, as texts are lower-cased before.
+#: Characters that every vocabulary contains. There are no capitals, because texts are lower-cased first.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
-#: Above this share of [UNK] the vocabulary does not fit the texts, and there is little to learn.
+#: Largest share of [UNK] tokens. With a larger share, the vocabulary does not fit the texts.
 MAX_UNKNOWN = 0.2
-#: Positions of BERT.
+#: Number of positions in BERT.
 MAX_LENGTH = 512
-#: The files of a folder that describe its tokenizer.
+#: Names of the files that describe a tokenizer.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

@@ -55,9 +55,9 @@ CAP = 4.0
 NEAR_OPTIMUM = 2.0
 #: relative error of an exponential, in units of 1 + max(cost) / eps
 NEWTON_ROUNDING = 1e-15
-#: conductance from label j to the ground, times q_j, in the same units: above rounding
+#: conductance from label j to the ground, divided by q_j, in units of 1 + max(cost) / eps; larger than rounding errors
 GROUND = 1e-14
-#: the same, where nothing is seen to move: above the smallest numbers that have all digits
+#: smallest conductance from a label to the ground, relative to q_j; above the smallest normal float64
 UNSEEN = 1e-290
 
 
@@ -72,15 +72,19 @@ class AscentRows:
     excess: np.ndarray
     h: np.ndarray
     eps: np.ndarray
-    #: dh/deps as last known
+    #: last computed value of dh/deps
     tangent: np.ndarray
-    #: last step's direction, D's slope along it where it began (-1: nothing to check), and the cautious alternative
+    #: direction of the last step
     step: np.ndarray
+    #: slope of D along the last step, at the start of the step; -1 if the step needs no check
     slope: np.ndarray
+    #: h after the shorter step, which replaces a last step that decreased D
     cautious: np.ndarray
+    #: marginal error before the last step
     error: np.ndarray
-    #: finished, and only waiting to be taken out; and after how many iterations
+    #: whether the row has converged
     done: np.ndarray
+    #: number of iterations of the row
     count: np.ndarray
 
     def take(self, keep: np.ndarray) -> AscentRows:

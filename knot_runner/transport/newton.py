@@ -42,13 +42,13 @@ from knot_runner.transport import ascent
 from knot_runner.transport.small_epsilon import fixed_point, limit_potential, log_sum_exp, masses_logarithm
 from knot_runner.transport.trees import transport_trees
 
-#: less mass than this (float32 has none) counts as none
+#: Smaller masses count as 0. They are far below the smallest float32.
 NOTHING = 1e-50
 #: p and q that differ by less, relatively, in every label are equal up to the rounding of their sums
 SAME = 2e-15
 #: iterations from the limit of small eps, and from a large eps
 MOST_STEPS, MAX_ITERATIONS = 10, 400
-#: eps up to this share of the largest cost is small; and the share that a large one has
+#: eps counts as small up to the share ``SMALL`` of the largest cost. A large eps is the share ``LARGE``.
 SMALL, LARGE = 0.1, 0.25
 #: bytes of one [labels, labels, rows] array, which a core's cache holds
 BYTES_AT_ONCE = 2**18

@@ -18,7 +18,7 @@ import numpy as np
 
 from knot_runner.transport.trees import TransportTrees
 
-#: keeps logarithms of what does not flow finite
+#: added to masses, so that the logarithm of 0 is finite
 _TINY = 1e-300
 
 

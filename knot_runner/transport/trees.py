@@ -96,7 +96,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
 
 #: Labels whose dual vertices are enumerated: six in general position have 252, ten have 48,620.
 MOST_ENUMERATED = 6
-#: Of the largest distance: how far a constraint may be exceeded, by rounding.
+#: Tolerance of a constraint, as a share of the largest distance. Rounding exceeds constraints by less.
 FEASIBLE = 1e-9
 
 
@@ -126,7 +126,7 @@ def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return potentials[feasible][first], trees[first]
 
 
-#: Of the largest cost: how far labels may be off a line, by rounding.
+#: Largest distance of labels from a line that counts as rounding, as a share of the largest cost.
 ON_A_LINE = 1e-9
 
 
@@ -139,12 +139,13 @@ class TransportTrees:
 
     #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
     potentials: np.ndarray
-    #: [T, E]
+    #: [T, E] length of each edge
     lengths: np.ndarray
     #: [T, E, V] 1 where the node is in the part of the edge's lower end
     below: np.ndarray
-    #: [T, E, V] 1 at the edge's lower end, and at its upper end
+    #: [T, E, V] 1 at the lower end of the edge
     lower: np.ndarray
+    #: [T, E, V] 1 at the upper end of the edge
     upper: np.ndarray
     #: [V, n] 1 where the label is at the node
     labels: np.ndarray

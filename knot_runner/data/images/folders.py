@@ -21,9 +21,9 @@ from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-#: bytes of an image file, and its compression ratio in a zip; far above any small picture
+#: Limits far above any small picture: bytes of an image file, and the compression ratio of an image file in a zip.
 _MAX_BYTES, MAX_RATIO = 20_000_000, 200
-#: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
+#: Limits of a zip: members, and bytes of the list of members. Reading a list of a million members takes ten seconds.
 MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 

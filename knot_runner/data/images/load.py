@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Classes of scikit-learn's handwritten digits, which need no files and no network.
 EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
-#: Of superclasses: distance between two classes of one of them, and of two.
+#: Distance between two classes of the same superclass, and between two classes of different superclasses.
 WITHIN, ACROSS = 1.0, 2.0
 
 
@@ -102,7 +102,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
         classes = EMBEDDED_DIGITS
-        # those of the first ten classes, if there are so many
+        # the coordinates of the first ten classes, if the task has at least ten
         coordinates = coordinates[:10] if coordinates and len(coordinates) >= 10 else None
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))

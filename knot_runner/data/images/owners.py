@@ -8,7 +8,7 @@ from knot_runner.config.settings.partition import Manual, Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.util.errors import UserError, counted
 
-#: owner of an image that no client has
+#: Owner of an image that belongs to no client.
 NOBODY = -1
 
 
@@ -134,7 +134,7 @@ def client_names(clients: int) -> list[str]:
 
 #: Classes of a client by ``manual`` unless the settings say otherwise (Ditto).
 CLASSES_PER_CLIENT = 5
-#: of manual: test images per training image, Fashion-MNIST's 10,000 / 60,000
+#: Test images per training image of ``manual``, as in Fashion-MNIST (10,000 / 60,000).
 TEST_SHARE = 1 / 6
 
 
