@@ -19,7 +19,7 @@ from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
-#: the file that ``sha256sum`` writes; where the data folder has it, each file that it names must match its digest
+#: Output file of ``sha256sum``. If the data folder contains this file, every listed file must match its digest.
 CHECKSUMS = "SHA256SUMS"
 
 

@@ -99,7 +99,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
                 os.fsync(content.fileno())
             part.replace(target)
             sync_folder(target.parent)
-        except OSError as problem:  # of the disk: those of the network are FetchErrors
+        except OSError as problem:  # a disk failure; network failures raise FetchError
             raise refused(part, problem, file.size or 0) from None
     return True
 
@@ -145,7 +145,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
                     content.write(chunk)
                     received += len(chunk)
                     if file.size is not None and received > file.size:
-                        return ""  # the comparison of sizes refuses it
+                        return ""  # the caller compares the sizes
                     progress(received, file.size or end or 0)
     except urllib.error.HTTPError as problem:
         if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:

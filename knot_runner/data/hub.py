@@ -86,7 +86,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
     """Return the images at ``rows`` of one split. New writers are added to ``numbers`` (name -> number)."""
     from knot_runner.data.images.checks import check_image_labels
-    from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
+    from knot_runner.data.images.folders import decode  # imports Pillow, for images alone
 
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
@@ -98,7 +98,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
     labels = np.empty(len(rows), np.int64)
     users = np.full(len(rows), NOBODY, np.int64)
     rows = rows.select_columns(columns)
-    if hasattr(rows.features[source.image], "decode"):  # our decoder is the one of all readers
+    if hasattr(rows.features[source.image], "decode"):  # all readers use the same decoder
         rows = rows.cast_column(source.image, type(rows.features[source.image])(decode=False))
     for at, row in enumerate(rows):
         here = f"{where}: image {at + 1}"

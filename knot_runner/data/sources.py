@@ -121,7 +121,7 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
         return list(known.values())
     chosen = set()
     for name in names:
-        # a data set's own name means it alone, though a task may be called the same
+        # a name of both a data set and a task selects the data set only
         meant = {name} if name in known else {data_set.name for data_set in known.values() if name in data_set.tasks}
         if not meant:
             tasks = {task for data_set in known.values() for task in data_set.tasks}

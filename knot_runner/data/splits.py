@@ -145,7 +145,7 @@ def complete_splits(
     """
 
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
-        share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
+        share = round(share, 9)  # .102 + .198 is slightly larger than .3 and would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: some labels have too few rows, so {len(rows)} rows are split without stratification")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
@@ -159,7 +159,7 @@ def complete_splits(
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
     if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
-        # one cut for both, then one between them: the public code's 30%, of which 66% are test
+        # first valid and test together, then test: 30% and 66% of these in the public code
         splits["train"], held = cut(pool, split.valid + split.test)
         splits["valid"] = held
         if split.test > 0:

@@ -87,7 +87,7 @@ class PartyTask:
     notes: list[str] = field(default_factory=list)
     #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
-    #: rows of each file (relative to ``paths.data_dir``) or hub split, so that a shortened file shows in the record
+    #: number of rows of each file (relative to ``paths.data_dir``) or hub split, which reveals a shortened file
     rows: dict[str, int] = field(default_factory=dict)
     #: digest of the source data, if the run's seed assigned them to the parties; "" if the parties are the source data
     read: str = ""
@@ -181,11 +181,11 @@ class ImageTask:
     notes: list[str] = field(default_factory=list)
     #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
-    #: ``partition.by`` -> what a client is called, singular and plural
+    #: ``partition.by`` -> name of a client, singular and plural
     called: dict[str, tuple[str, str]] = field(
         default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
     )
-    #: unlabeled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
+    #: transfer set of a distillation: unlabeled images of another data set, in the shape and type of ``train``
     transfer: Images | None = None
 
     @property

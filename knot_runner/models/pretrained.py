@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from transformers import BertConfig
 
 KEY = "model.weights"
-#: prefixes of a file's own heads (of pre-training and of fine-tuning)
+#: Prefixes of the tensors of pretraining and fine-tuning heads in weight files.
 HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-#: fixed properties of the model, as config.json calls them; files with other values are of other networks
+#: Required values in config.json. Files with other values belong to other networks.
 FIXED_CONFIG = {"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-#: tensor names that a message lists
+#: Largest number of tensor names in a message.
 _MAX_NAMES = 3
 
 
@@ -81,7 +81,7 @@ def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # what does not fit is reported below
+    logging.set_verbosity_error()  # read_encoder reports tensors that do not fit
     logging.disable_progress_bar()
     source, revision = spec.hub_id, spec.revision
     if spec.weights != "hub":

@@ -37,7 +37,7 @@ def eliminate(edges: np.ndarray, ground: np.ndarray, rhs: np.ndarray) -> np.ndar
     totals = np.empty_like(ground)
     for k in reversed(range(n)):
         row = graph[k, : first + k]
-        totals[k] = row[columns:].sum(0) + 1e-300  # a label without mass has no edge, and does not move
+        totals[k] = row[columns:].sum(0) + 1e-300  # a label without mass has no edge and does not move
         graph[:k, : first + k] += (row[first:] / totals[k])[:, None] * row
     x = np.empty_like(rhs)
     for k in range(n):
@@ -50,12 +50,13 @@ def eliminate(edges: np.ndarray, ground: np.ndarray, rhs: np.ndarray) -> np.ndar
 RATIO = 0.35
 #: a step changes no exponent by more than this
 CAP = 4.0
-#: a step that would change h by less than this times eps^2 / max(cost), and the exponents by less than 1, lets the row
-#: go on to the next eps: the tangent is off by about the error of the exponents times max(cost) / eps
+#: A row moves on to the next eps if a step would change h by less than this times eps^2 / max(cost), and the exponents
+#: by less than 1. The error of the tangent is about the error of the exponents times max(cost) / eps.
 NEAR_OPTIMUM = 2.0
 #: relative error of an exponential, in units of 1 + max(cost) / eps
 NEWTON_ROUNDING = 1e-15
-#: conductance from label j to the ground, divided by q_j, in units of 1 + max(cost) / eps; larger than rounding errors
+#: conductance from a label to the ground, relative to the mass that moves at the label, in the same units; larger than
+#: rounding errors
 GROUND = 1e-14
 #: smallest conductance from a label to the ground, relative to q_j; above the smallest normal float64
 UNSEEN = 1e-290
@@ -171,8 +172,7 @@ def _directions(
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
-        # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow determines
-        # it
+        # eps dP/deps at fixed h; where no flow determines the tangent, the ground keeps its last value
         spread = z - (s * z).sum(1)[:, None]
         rhs.append((ps * spread).sum(0) + ground * rows.tangent)
     steps = eliminate(_graph(s, ps), ground, np.stack(rhs, 1))

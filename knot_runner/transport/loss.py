@@ -33,7 +33,7 @@ from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, line, tight_trees, tree
 from knot_runner.util.errors import UserError
 
-#: a row whose marginal error is beyond this many tolerances is an error, not a result
+#: A row with a marginal error above this number of tolerances is an error.
 SLACK = 1e3
 
 
@@ -156,7 +156,7 @@ SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tens
 }
 
 
-#: Rows that are compared with all vertices at once.
+#: Number of rows that are compared with all vertices at once.
 ROWS_AT_ONCE = 16384
 
 

@@ -44,9 +44,9 @@ from knot_runner.transport.trees import transport_trees
 
 #: Smaller masses count as 0. They are far below the smallest float32.
 NOTHING = 1e-50
-#: p and q that differ by less, relatively, in every label are equal up to the rounding of their sums
+#: p and q are equal up to the rounding of their sums if no label has a larger relative difference.
 SAME = 2e-15
-#: iterations from the limit of small eps, and from a large eps
+#: Largest numbers of iterations from the limit of small eps, and from a large eps.
 MOST_STEPS, MAX_ITERATIONS = 10, 400
 #: eps counts as small up to the share ``SMALL`` of the largest cost. A large eps is the share ``LARGE``.
 SMALL, LARGE = 0.1, 0.25
@@ -64,7 +64,7 @@ class SemiDual:
     f: Tensor
     #: [N, n] potential of q, also where q_j = 0
     g: Tensor
-    #: [N] how far the plan's second marginal is from q (sum of absolute differences); the first is exact
+    #: [N] sum of absolute differences between the plan's second marginal and q; the first marginal is exact
     marginal_error: Tensor
     #: [N] Newton iterations
     iterations: Tensor

@@ -28,7 +28,7 @@ from torch import Tensor
 from knot_runner.transport.costs import Solver, host_cost, unit_mass
 from knot_runner.util.errors import UserError
 
-#: Distances that differ by less, relatively, are one level.
+#: Distances with a smaller relative difference belong to the same level.
 SAME_LEVEL = 1e-9
 
 
@@ -137,7 +137,7 @@ class TransportTrees:
     Some nodes are labels. Each edge divides its tree into two parts.
     """
 
-    #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
+    #: [T, n] dual potential f for which the tree is tight; p and q use the tree with the largest <f, p - q>
     potentials: np.ndarray
     #: [T, E] length of each edge
     lengths: np.ndarray
@@ -186,7 +186,7 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
         return None
     count, n = groups.shape
     size = groups.sum(1)
-    # edges come level by level from the leaves: the next group that holds this one is its parent's
+    # edges are ordered level by level from the leaves, so the parent of a group is the next group that contains it
     holds = np.triu(groups @ groups.T == size[:, None], 1)
     parents = np.where(holds.any(1), holds.argmax(1), count)
     labels = np.zeros((count + 1, n))

@@ -119,7 +119,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 def _check_list(archive: Path) -> None:
     """Raise an error if the end record of ``archive`` announces too many members, before the member list is read."""
     with archive.open("rb") as file:
-        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
+        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record and the longest possible comment
         tail = file.read()
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")

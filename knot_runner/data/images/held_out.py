@@ -53,9 +53,9 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
-#: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
-#: transfer (docs/papers/soup.md; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
-#: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
+#: ``partition.alter`` -> share of clients with altered examples, to study negative transfer (docs/papers/soup.md; the
+#: shares are our choice). ``conflict``: labels y -> C - 1 - y over the C classes of the training examples. ``shift``:
+#: rotated images. ``noise``: random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {
     "conflict": "have reversed labels",
@@ -150,7 +150,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
-    except UserError as problem:  # readers know the keys of a task
+    except UserError as problem:  # messages of readers name keys of the task
         raise UserError(transfer_keys(str(problem))) from None
     count, most = len(pixels), settings.max_examples
     if most is not None and most > count:

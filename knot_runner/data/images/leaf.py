@@ -16,7 +16,8 @@ from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-#: LEAF's pixels are bytes divided by 255, in some copies rounded to four places: within this of k/255, the byte is k
+#: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
+#: is the byte k.
 ROUNDED = 5.1e-5
 #: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
 Writer = tuple[np.ndarray, np.ndarray]
@@ -139,7 +140,7 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
         raise UserError(f"an image in x does not have the {side} numbers of task.shape", where)
     try:
         values = np.array(x)
-    except ValueError:  # lists in lists of unlike lengths
+    except ValueError:  # nested lists of different lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError("an image in x contains a value that is not a number", where)

@@ -65,7 +65,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
     """Return what is wrong with the ``parts`` that a plug-in's reader returned; "" if they are valid."""
-    from knot_runner.data.images.checks import images_problem  # of files, which embedded images need not
+    from knot_runner.data.images.checks import images_problem  # embedded images do not need this module
 
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")

@@ -83,7 +83,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     """Return a partition with one client per owner. ``numbers`` has the owner's number for each training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
-    owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
+    owner = _positions(numbers, clients)
     test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
@@ -94,8 +94,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
         test_owner = follow_training(counts, task.test.labels, rng)
         notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
     else:
-        index = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
-        test_owner = np.where(clients[index] == test, index, NOBODY)
+        test_owner = _positions(test, clients)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]
         if alone:
             text = f"left out {counted(alone, 'test example')} of {many} without training examples"
@@ -103,6 +102,12 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     given = task.file_names if settings.by == "file" else task.user_names
     names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
+
+
+def _positions(numbers: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    """Return the position of each number in the sorted ``clients``, or NOBODY if ``clients`` does not contain it."""
+    index = np.minimum(np.searchsorted(clients, numbers), len(clients) - 1)
+    return np.where(clients[index] == numbers, index, NOBODY)
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
@@ -132,7 +137,7 @@ def client_names(clients: int) -> list[str]:
     return [f"client {k}" for k in range(clients)]
 
 
-#: Classes of a client by ``manual`` unless the settings say otherwise (Ditto).
+#: Default number of classes per client of ``manual`` (Ditto).
 CLASSES_PER_CLIENT = 5
 #: Test images per training image of ``manual``, as in Fashion-MNIST (10,000 / 60,000).
 TEST_SHARE = 1 / 6

@@ -35,9 +35,9 @@ from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: Least examples of a class at each client unless the settings say otherwise (FLex&Chill's public code).
+#: Default of ``partition.floor``: minimum number of examples of each class at each client (FLex&Chill's public code).
 FLOOR = 10
-#: ``partition.kind`` -> what would help where a client is left without images
+#: ``partition.kind`` -> remedy if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
     "pairs": "Use fewer clients, or groups of classes with more examples",
@@ -55,7 +55,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
         raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
-    # checked before tables of clients are made; natural takes existing clients, and manual repeats images
+    # checked before tables of clients are built; natural uses existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
         text = f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients"
@@ -142,7 +142,7 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
         weights = mixtures * (left > 0)
-        spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
+        spent = weights.sum(1) < 1e-12  # clients whose classes are used up get images of any class
         weights[spent] = left
         sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
@@ -239,8 +239,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         )
     clients, alpha = settings.embedded_clients, settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
-    dealt = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
-    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {dealt}")
+    remedy = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
+    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {remedy}")
     return select_clients(settings, partition, "clients", rng)
 
 

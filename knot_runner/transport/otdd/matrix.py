@@ -36,11 +36,11 @@ from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 
-#: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
+#: With more plan entries (about ten seconds of work), worker processes save more time than they need to start.
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
-#: called with the pairs and values of every tile as it is finished
+#: Called with the pairs and values of every finished tile.
 _Progress = Callable[[list[SetPair], list[float]], None]
 
 
