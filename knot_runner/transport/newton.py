@@ -77,12 +77,12 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     check ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
     """
     device = p.device
-    p, q, cost = (tensor.detach().to("cpu", torch.float64).numpy() for tensor in (p, q, cost))
-    rows = max(1, BYTES_AT_ONCE // (8 * len(cost) ** 2))
+    sources, targets, ground = (tensor.detach().to("cpu", torch.float64).numpy() for tensor in (p, q, cost))
+    rows = max(1, BYTES_AT_ONCE // (8 * len(ground) ** 2))
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         parts = [
-            _solve(p[i : i + rows].T + 0.0, q[i : i + rows].T + 0.0, cost, epsilon, tolerance)
-            for i in range(0, max(1, len(p)), rows)  # an empty batch is one empty part
+            _solve(sources[i : i + rows].T + 0.0, targets[i : i + rows].T + 0.0, ground, epsilon, tolerance)
+            for i in range(0, max(1, len(sources)), rows)  # an empty batch is one empty part
         ]
     return SemiDual(*(torch.as_tensor(np.concatenate(column), device=device) for column in zip(*parts, strict=True)))
 

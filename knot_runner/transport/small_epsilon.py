@@ -63,7 +63,8 @@ def _flow(below: np.ndarray, excess: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def log_sum_exp(exponents: np.ndarray, axis: int) -> np.ndarray:
     """Return the log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
     largest = np.amax(exponents, axis, keepdims=True)
-    return largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
+    logarithm: np.ndarray = largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
+    return logarithm
 
 
 def masses_logarithm(q: np.ndarray) -> np.ndarray:
