@@ -67,8 +67,9 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
         UserError: The encoder does not fit the model. The message names ``model.weights``, the file and the
             tensors.
     """
-    encoder = read_encoder(spec, model.bert.config, data_root)
-    model.bert.load_state_dict(encoder.tensors)
+    bert: Any = model.bert
+    encoder = read_encoder(spec, bert.config, data_root)
+    bert.load_state_dict(encoder.tensors)
     return encoder
 
 
