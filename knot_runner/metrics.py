@@ -42,25 +42,16 @@ class ClassSums:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Predictions on one test set.
-
-    Attributes:
-        scores: Scores [N, C]; the largest score in a row gives the predicted class.
-        probabilities: Class probabilities [N, C], float64.
-        labels: True classes [N].
-        coordinates: Coordinates [C, d] of the classes, or None.
-        logits: Logits [N, C] if known.
-        temperature: The temperature T at which the method evaluates, if known.
-    """
+    """Predictions on one test set with N examples and C classes."""
 
     __test__ = False  # not a class of tests
 
-    scores: np.ndarray
-    probabilities: np.ndarray
-    labels: np.ndarray
-    coordinates: Coordinates = None
-    logits: np.ndarray | None = None
-    temperature: float | None = None
+    scores: np.ndarray  # [N, C]; the largest score in a row gives the predicted class
+    probabilities: np.ndarray  # [N, C], float64
+    labels: np.ndarray  # [N], true classes
+    coordinates: Coordinates = None  # [C, d], of the classes
+    logits: np.ndarray | None = None  # [N, C], if known
+    temperature: float | None = None  # T at which the method evaluates, if known
 
     @functools.cached_property
     def confusion(self) -> np.ndarray:
@@ -122,35 +113,29 @@ class Metric:
     set. A metric with neither is computed during the run, where its input is available (such as accuracy over clients).
     """
 
-    #: title in tables
-    title: str
-    better: Direction
+    title: str  # in tables
+    better: Direction | None  # None if unknown
     #: computes it from a :class:`TestSet`; None if undefined there. Claims call it on every resample, which is slow
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
     scale: float = 1.0
-    #: decimals of a stored value, and of one in its unit
-    digits: int = 3
-    unit_digits: int = 3
-    #: maximum of the stored value
-    top: float = math.inf
+    digits: int = 3  # decimals of a stored value
+    unit_digits: int = 3  # decimals of a value in ``unit``
+    top: float = math.inf  # maximum of the stored value
     #: how ALL is computed: on all examples pooled, or as the mean over data sets
     over: Literal["pooled", "mean"] = "pooled"
-    #: title in narrow columns
-    short: str = ""
+    short: str = ""  # title in narrow columns
     #: the values [B] on B test sets or resamples, from their sums
     of_sums: Callable[[ClassSums], np.ndarray] | None = None
     #: a value for each example [N], whose sums by class ``of_sums`` reads; None if undefined on this test set
     of_examples: Callable[[TestSet], np.ndarray | None] | None = None
     #: whether ``of_sums`` needs sums class by class; else claims sum over all classes, which is faster
     by_class: bool = True
-    #: whether it needs logits: runs keep probabilities only, so it cannot be computed again
+    #: whether the metric needs logits. Finished runs have probabilities only, so it cannot be computed again
     of_logits: bool = False
-    #: metric that holds its means over clients (by examples, each alike), if there is one
-    over_clients: str = ""
-    #: whether comparisons of runs show it by default
-    preferred: bool = False
+    over_clients: str = ""  # name of the metric that holds the means over clients, if there is one
+    preferred: bool = False  # whether comparisons of runs show the metric by default
     #: dotted keys of a result without which a value says nothing: shown beside it, and never mixed in a column
     beside: tuple[str, ...] = ()
 
@@ -255,29 +240,17 @@ METRICS: Table[Metric] = Table("METRICS", {
 }, _accepted)  # fmt: skip
 
 
-#: The metric that rounds to target, the best round and ``stop_at_target`` are of.
+#: The metric that determines the rounds to target, the best round and ``stop_at_target``.
 ACCURACY = "accuracy"
-#: The metric by which an epoch is kept, on validation examples, unless the method keeps it by its loss.
+#: The metric by which the best epoch is selected, on validation examples, unless the method selects it by the loss.
 SCORE = "f1"
 
 
-@dataclass(frozen=True)
-class ResultNumber:
-    """A number in a result that is not a metric of predictions.
-
-    ``better``: None if unknown; ``top``: the maximum (the minimum is 0); ``preferred``: whether comparisons of runs
-    show the number by default.
-    """
-
-    better: Direction | None = None
-    top: float | None = None
-    preferred: bool = False
-
-
-#: A part of the key of a number in a result -> what it is.
-NUMBERS: Table[ResultNumber] = Table("NUMBERS", {
-    "auc": ResultNumber(top=1.0), "ari": ResultNumber("higher"), "seconds": ResultNumber("lower"),
-    "rounds_to_target": ResultNumber("lower"), "time_to_target": ResultNumber("lower"), "costs": ResultNumber("lower"),
+#: Part of the key of a number in a result -> its properties, for numbers that are not metrics of predictions.
+NUMBERS: Table[Metric] = Table("NUMBERS", {
+    "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
+    "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),
+    "costs": Metric("costs", "lower"),
 }, papers="report")  # fmt: skip
 
 
@@ -286,10 +259,8 @@ def top_of(key: str) -> float | None:
 
     For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1.
     """
-    metric = _metric_at(key)
-    if metric is None:
-        return NUMBERS.get(key.rpartition(".")[2], ResultNumber()).top
-    return metric.top if math.isfinite(metric.top) else None
+    metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
+    return metric.top if metric is not None and math.isfinite(metric.top) else None
 
 
 def beside(key: str) -> tuple[str, ...]:
@@ -324,32 +295,5 @@ def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """Return the first round or time of ``curve`` with accuracy >= ``target``; None if the target is not reached.
-
-    ``curve`` has (round or time, accuracy) in order.
-    """
+    """Return the first round or time with accuracy >= ``target`` in ``curve`` [(round or time, accuracy)], or None."""
     return next((moment for moment, value in curve if target is not None and value >= target), None)
-
-
-def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
-    """Return every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
-    return measured(TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))
-
-
-def measure_all(
-    predictions: dict[str, tuple[np.ndarray, np.ndarray]], coordinates: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """Return metric -> data set or ``ALL`` -> value.
-
-    ALL is the pooled value for F1 and accuracy, and the unweighted mean over data sets for SD. These rules were deduced
-    from KNOT's Tables 2 to 4: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8.
-    """
-    each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
-    probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
-    table = {}
-    for metric, value in measure_data_set(probabilities, labels, coordinates).items():
-        values = {name: measured[metric] for name, measured in each.items() if metric in measured}
-        if METRICS[metric].over == "mean":
-            value = float(np.mean(list(values.values())))
-        table[metric] = {**values, "ALL": value}
-    return table

@@ -19,7 +19,7 @@ from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
-#: the file that ``sha256sum`` writes; where the data folder has it, each file that it names must match its digest
+#: Output file of ``sha256sum``. If the data folder contains this file, every listed file must match its digest.
 CHECKSUMS = "SHA256SUMS"
 
 
@@ -69,8 +69,10 @@ class DataFolder:
         """Record that ``path`` was not found."""
         self.opened[self.short(path)] = fingerprints.absent(self.short(path))
 
-    def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
-        """Yield the path and bytes of each small file below ``folder`` that matches ``pattern``, in sorted order.
+    def contents(
+        self, folder: Path, pattern: str, accept: Callable[[Path], None] = lambda path: None
+    ) -> Iterator[tuple[Path, bytes]]:
+        """Yield the path and bytes of each file below ``folder`` that matches ``pattern``, in sorted order.
 
         All these files are recorded as one entry. ``accept(path)`` is called before each file is read and may raise.
         """
@@ -81,20 +83,6 @@ class DataFolder:
             self._check(path, part)
             parts.append(part)
             yield path, content
-        self._note_folder(folder, pattern, parts)
-
-    def members(self, folder: Path, pattern: str) -> list[Path]:
-        """Return the paths of the large files below ``folder`` that match ``pattern``, in sorted order.
-
-        Their checksums are verified, and all these files are recorded as one entry.
-        """
-        parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
-        for part in parts:
-            self._check(folder / part.path, part)
-        self._note_folder(folder, pattern, parts)
-        return [folder / part.path for part in parts]
-
-    def _note_folder(self, folder: Path, pattern: str, parts: list[Opened]) -> None:
         short = self.short(folder)
         self.opened[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 

@@ -11,9 +11,9 @@ import numpy as np
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 
-#: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
+#: Largest number of parties that a record lists one by one. For more parties, the record has sums only.
 MAX_RECORDED = 1000
-#: parties and classes that a line lists one by one
+#: Largest number of parties, and of classes, that a line lists one by one.
 MAX_LISTED = 12
 TRAIN = "train"
 

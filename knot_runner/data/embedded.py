@@ -19,9 +19,9 @@ from knot_runner.data.splits import largest_remainders
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, nearest
 
-#: probability that a telling word is one of the domain's own
+#: probability that an informative word belongs to the domain alone
 OWN = 0.6
-#: kind of task -> its domains, and how many labels they have
+#: kind of task -> domains, and number of labels
 VOCABULARIES = {"sentiment": (words.SENTIMENT, 5), "emotion": (words.EMOTION, 5), "inference": (words.INFERENCE, 3)}
 
 

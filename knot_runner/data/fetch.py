@@ -18,16 +18,16 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, refused, sha256, sync_folder
 from knot_runner.util.shared_memory import size_text
 
-#: seconds without a byte after which a server is given up
+#: seconds without a byte after which a download fails
 TIMEOUT = 30.0
 CHUNK = 1 << 18
 LOCKS = ".locks"
 PART = ".part"
-#: how a file below ``paths.data_dir`` compares with the published one; unknown: present, with nothing to compare with
+#: State of a file compared with the published one. ``unknown``: the file exists, but no size or digest is published.
 FileState = Literal["absent", "same", "unknown", "other"]
-#: of these, what is not downloaded
+#: States of files that are not downloaded.
 THERE = ("same", "unknown")
-#: told of every chunk: (bytes that are there, bytes of the whole file or 0)
+#: Called after every chunk with the number of bytes received and the file size; 0 if the size is unknown.
 Told = Callable[[int, int], None]
 
 
@@ -99,7 +99,7 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
                 os.fsync(content.fileno())
             part.replace(target)
             sync_folder(target.parent)
-        except OSError as problem:  # of the disk: those of the network are FetchErrors
+        except OSError as problem:  # a disk failure; network failures raise FetchError
             raise refused(part, problem, file.size or 0) from None
     return True
 
@@ -145,7 +145,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
                     content.write(chunk)
                     received += len(chunk)
                     if file.size is not None and received > file.size:
-                        return ""  # the comparison of sizes refuses it
+                        return ""  # the caller compares the sizes
                     progress(received, file.size or end or 0)
     except urllib.error.HTTPError as problem:
         if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:

@@ -6,7 +6,6 @@ With ``HF_HUB_OFFLINE=1``, only the cache is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 from knot_runner.config.settings.image_tasks import ImageHub, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import HubSource
 from knot_runner.data.images.owners import NOBODY
-from knot_runner.data.readers import FileRecord
-from knot_runner.data.rows import TextTable, identity, listed, read_table
+from knot_runner.data.rows import TextTable, identity, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
 
@@ -58,19 +56,11 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
-            table = read_table(f"{label} {theirs}", _records(rows, source), source.columns, source.where)
+            media = [column for column, feature in rows.features.items() if hasattr(feature, "decode")]
+            records = enumerate(rows.remove_columns(media), 1)  # images and sounds need not be decoded
+            table = read_table(f"{label} {theirs}", records, source.columns, source.where)
             tables.setdefault(split, []).append(table)
     return tables
-
-
-def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
-    columns = source.columns
-    needed = {columns.text, columns.pair, columns.label, *listed(columns.dialogue), *source.where}
-    clients = {name for column in columns.clients.values() for name in listed(column)}
-    kept = [column for column in rows.column_names if column in needed | clients]
-    if not needed - {None} <= set(kept):  # let the error name the nearest of all columns
-        kept = rows.column_names
-    return enumerate(rows.select_columns(kept), 1)
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
@@ -96,7 +86,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
     """Return the images at ``rows`` of one split. New writers are added to ``numbers`` (name -> number)."""
     from knot_runner.data.images.checks import check_image_labels
-    from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
+    from knot_runner.data.images.folders import decode  # imports Pillow, for images alone
 
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
@@ -108,7 +98,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
     labels = np.empty(len(rows), np.int64)
     users = np.full(len(rows), NOBODY, np.int64)
     rows = rows.select_columns(columns)
-    if hasattr(rows.features[source.image], "decode"):  # our decoder is the one of all readers
+    if hasattr(rows.features[source.image], "decode"):  # all readers use the same decoder
         rows = rows.cast_column(source.image, type(rows.features[source.image])(decode=False))
     for at, row in enumerate(rows):
         here = f"{where}: image {at + 1}"

@@ -20,7 +20,7 @@ from knot_runner.data.pools import pooled_split
 from knot_runner.data.splits import cut_splits
 from knot_runner.data.tasks import TEXT_SPLITS, Dataset, Examples, Images, ImageTask, PartyTask
 
-#: Parties that are no clients.
+#: Names of the two parties that are not clients.
 SERVER, TRANSFER = "server", "transfer"
 
 
@@ -101,7 +101,7 @@ def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> 
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
-#: The party that is taught and tested.
+#: Name of the party that learns from the teachers and is tested.
 STUDENT = "student"
 
 

@@ -12,7 +12,7 @@ from knot_runner.data.images.owners import NOBODY
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.provenance.fingerprints import Opened
 
-#: ``partition.by`` -> what a client is called, singular and plural, whatever the texts
+#: ``partition.by`` -> name of a client, singular and plural, for all text tasks
 CALLED = {"user": ("data set", "data sets")}
 
 
@@ -31,12 +31,12 @@ class TextPool:
     source: str
     digest: str
     user_names: list[str] | None
-    #: all of the task, with the transfer set
+    #: the complete task, including the transfer set
     whole: PartyTask
     file_names: None = None
     notes: list[str] = field(default_factory=list)
     files: list[Opened] = field(default_factory=list)
-    #: ``partition.by`` -> what a client is called, singular and plural
+    #: ``partition.by`` -> name of a client, singular and plural
     called: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 

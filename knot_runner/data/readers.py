@@ -18,14 +18,14 @@ from knot_runner.config.plugins import Table, unlike
 from knot_runner.data.checksums import open_unpacked
 from knot_runner.util.errors import UserError
 
-#: line of the file (from 1; of a csv row over several lines, the last), and column -> value
+#: Line number (from 1; the last line of a CSV row over several lines), and column -> value.
 FileRecord = tuple[int, dict[str, Any]]
 
-#: bytes of one line, far above any review; a longer one is a broken or hostile file
+#: Limit in bytes of one line, far above any review. A file with a longer line is broken or hostile.
 LONGEST_LINE = 1 << 24
-#: delimiters of csv files that spreadsheets and exports write
+#: Delimiters that spreadsheets and database exports use in CSV files.
 DELIMITERS = (",", ";", "\t", "|")
-csv.field_size_limit(LONGEST_LINE)  # of the process; some texts are longer than Python's limit of 131,072
+csv.field_size_limit(LONGEST_LINE)  # some texts are longer than Python's limit of 131,072
 END_OF_UTTERANCE = "__eou__"
 
 

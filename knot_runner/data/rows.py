@@ -18,7 +18,7 @@ from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: between the current utterance and the earlier ones (KNOT's public ERC code)
+#: Separates the current utterance and the earlier ones (KNOT's public ERC code).
 CONTEXT_MARK = " [SEP] "
 #: column -> values
 ColumnValues = dict[str, set[str | None]]
@@ -32,8 +32,8 @@ class TextRow:
     text: str
     pair: str | None
     label: str | None
-    #: by the names of ``columns.clients``, and ``dialogue`` (unique in its file) if ``columns.dialogue`` is set; None
-    #: if the record has none
+    #: kind of client -> the row's client, or None. The kinds are the keys of ``columns.clients``, and ``dialogue`` if
+    #: ``columns.dialogue`` is set. A dialogue's name is unique in its file
     clients: dict[str, str | None]
 
     @property
@@ -141,7 +141,7 @@ def _matches(record: dict[str, Any], allowed: ColumnValues, seen: ColumnValues) 
         value = identity(record.get(column))
         if value not in values:
             matches = False
-        if len(seen[column]) < 100:  # enough to name the nearest one in a message
+        if len(seen[column]) < 100:  # enough for a suggestion in a message
             seen[column].add(value)
     return matches
 
@@ -187,7 +187,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
         return None
     if not isinstance(value, str):
         raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, not text. Check columns", source)
-    # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
+    # a lone surrogate (JSON "\ud800") is not a character, so neither tokenizers nor files accept it
     return value.encode(errors="replace").decode().strip() or None
 
 

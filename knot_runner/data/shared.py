@@ -17,7 +17,7 @@ from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
 
-#: tasks that are kept: those requested last
+#: number of cached tasks; the tasks that were requested last stay in the cache
 KEPT_TASKS = 4
 Spec = TypeVar("Spec", ImageTaskSettings, TaskSettings)
 Task = TypeVar("Task", ImageTask, UnlabeledImages, PartyTask)

@@ -38,21 +38,21 @@ class DataSet:
     """A data set: its owner, license and files, and how to obtain the files."""
 
     name: str
-    #: a line for a person
+    #: description in one line
     title: str
-    #: names of the tasks that read it
+    #: names of the tasks that read the data set
     tasks: list[str]
-    #: its official address
+    #: official web address
     home: str
     license: str
     files: list[DataFile]
-    #: addresses of folders that have the files by their names, the first one preferred; none: they are not downloaded
+    #: web addresses of folders with the files, the preferred one first. Without sources, the files are not downloaded
     sources: list[str] = field(default_factory=list)
-    #: files that serve in place of ``files``, one list for each possibility
+    #: alternatives to ``files``: each list replaces all files
     instead: list[list[str]] = field(default_factory=list)
-    #: how a person gets it, where it is not downloaded
+    #: instructions for getting the files, if they are not downloaded
     how: str = ""
-    #: overrides under which a task reads ``files``, where its YAML names others
+    #: overrides that make a task read ``files``, if the YAML file of the task names other files
     use: str = ""
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
         return list(known.values())
     chosen = set()
     for name in names:
-        # a data set's own name means it alone, though a task may be called the same
+        # a name of both a data set and a task selects the data set only
         meant = {name} if name in known else {data_set.name for data_set in known.values() if name in data_set.tasks}
         if not meant:
             tasks = {task for data_set in known.values() for task in data_set.tasks}

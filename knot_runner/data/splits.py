@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
+#: Allowed splits of one data set: a pool, train with a held-out part, or train with valid and test.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
@@ -145,7 +145,7 @@ def complete_splits(
     """
 
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
-        share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
+        share = round(share, 9)  # .102 + .198 is slightly larger than .3 and would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: some labels have too few rows, so {len(rows)} rows are split without stratification")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
@@ -159,7 +159,7 @@ def complete_splits(
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
     if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
-        # one cut for both, then one between them: the public code's 30%, of which 66% are test
+        # first valid and test together, then test: 30% and 66% of these in the public code
         splits["train"], held = cut(pool, split.valid + split.test)
         splits["valid"] = held
         if split.test > 0:
@@ -209,14 +209,13 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
     A user with a single row gets none.
     """
-    _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
-    wanted = np.maximum(np.rint(counts * share).astype(int), 1)
-    wanted = np.minimum(wanted, counts - 1)
-    chance = np.random.default_rng(seed).random(len(users))
-    order = np.lexsort((chance, inverse))
-    rank = np.empty(len(users), dtype=int)
-    rank[order] = np.arange(len(users)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rank < wanted[inverse]
+    import pandas as pd  # slow to import, and only data with writers but without a test set need it
+
+    by_user = pd.Series(np.random.default_rng(seed).random(len(users))).groupby(users)
+    sizes = by_user.transform("size")
+    wanted = (sizes * share).round().clip(lower=1).clip(upper=sizes - 1)
+    is_taken: np.ndarray = (by_user.rank() <= wanted).to_numpy()
+    return is_taken
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:

@@ -30,7 +30,7 @@ class Examples:
     labels: np.ndarray
     clients: dict[str, list[str | None]] = field(default_factory=dict)
     users: np.ndarray | None = None
-    #: texts are in no files of clients
+    #: always None: clients of texts are never files
     files: None = None
 
     def __len__(self) -> int:
@@ -87,9 +87,9 @@ class PartyTask:
     notes: list[str] = field(default_factory=list)
     #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
-    #: rows of each file (relative to ``paths.data_dir``) or hub split, so that a shortened file shows in the record
+    #: number of rows of each file (relative to ``paths.data_dir``) or hub split, which reveals a shortened file
     rows: dict[str, int] = field(default_factory=dict)
-    #: digest of what was read, where the parties are dealt from it by the run's seed; "" where they are what was read
+    #: digest of the source data, if the run's seed assigned them to the parties; "" if the parties are the source data
     read: str = ""
 
     @property
@@ -167,12 +167,13 @@ class ImageTask:
 
     name: str
     classes: list[str]
-    #: one point per class, or None where semantic distance is not measured
+    #: one point per class; None if semantic distance is not measured
     coordinates: list[list[float]] | None
     train: Images
     test: Images
-    #: per channel, in units of pixel values 0..1
+    #: mean of each channel, for pixel values from 0 to 1
     mean: list[float]
+    #: standard deviation of each channel, for pixel values from 0 to 1
     std: list[float]
     source: str
     user_names: list[str] | None = None
@@ -180,11 +181,11 @@ class ImageTask:
     notes: list[str] = field(default_factory=list)
     #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
-    #: ``partition.by`` -> what a client is called, singular and plural
+    #: ``partition.by`` -> name of a client, singular and plural
     called: dict[str, tuple[str, str]] = field(
         default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
     )
-    #: unlabeled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
+    #: transfer set of a distillation: unlabeled images of another data set, in the shape and type of ``train``
     transfer: Images | None = None
 
     @property
@@ -207,9 +208,9 @@ class Partition:
     train: list[np.ndarray]
     test: list[np.ndarray]
     notes: list[str] = field(default_factory=list)
-    #: planted cluster of each client, where the partition has them
+    #: planted cluster of each client; None if the partition plants no clusters
     groups: list[int] | None = None
-    #: rows of train that each client holds out, for choices among models; None: none does
+    #: training rows that each client holds out for model selection; None if no client holds out rows
     valid: list[np.ndarray] | None = None
 
 

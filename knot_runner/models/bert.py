@@ -70,7 +70,7 @@ class TextClassifier(nn.Module):
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return the classifier's inputs [B, H] for token ids, mask and segments [B, L]."""
         tokens = mask.bool()
-        # four dimensions: transformers would ask of two whether any token is masked, and so wait for the device
+        # with two dimensions, transformers would check whether any token is masked and wait for the device
         attended = tokens[:, None, None]
         output = self.bert(input_ids=ids, attention_mask=attended, token_type_ids=types, output_hidden_states=True)
         return self.head(output.last_hidden_state, output.hidden_states[0], tokens)

@@ -24,26 +24,17 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 class Autoencoder(nn.Module):
     """An encoder and a decoder for images.
 
-    ``encode``: normalized images [B, C, H, W] -> codes [B, ``code``]; ``decode``: codes -> images.
+    ``encoder``: normalized images [B, C, H, W] -> codes [B, ``code``]; ``decoder``: codes -> images.
     """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
         super().__init__()
         self.encoder, self.decoder, self.code = encoder, decoder, code
 
-    def encode(self, x: Tensor) -> Tensor:
-        """Return the codes of images x [B, C, H, W]."""
-        codes: Tensor = self.encoder(x)
-        return codes
-
-    def decode(self, codes: Tensor) -> Tensor:
-        """Return the images [B, C, H, W] that ``codes`` represent."""
-        images: Tensor = self.decoder(codes)
-        return images
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the reconstruction of x [B, C, H, W]."""
-        return self.decode(self.encode(x))
+        images: Tensor = self.decoder(self.encoder(x))
+        return images
 
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:

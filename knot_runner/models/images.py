@@ -6,7 +6,7 @@ distillation.
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -40,7 +40,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
         UserError: The images are too small.
     """
     kinds: dict[type, Callable[..., nn.Module]] = {
-        MlpSettings: Mlp,
+        MlpSettings: Cnn,
         CnnSettings: Cnn,
         ResnetSettings: Resnet,
         WrnSettings: Wrn,
@@ -50,55 +50,38 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
     return kinds[type(spec)](spec, shape, classes)
 
 
-class _Dense(nn.Module):
-    """The final layers of a model: flatten, hidden layers with ReLU, and the head."""
+class Cnn(nn.Module):
+    """Convolutions with ReLU and 2x2 max-pooling, hidden layers with ReLU, head (McMahan et al. 2017).
 
-    def _add_dense(self, sizes: list[int], classes: int, output: str) -> None:
-        self.flatten = nn.Flatten()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
-        self.head = nn.Linear(sizes[-1], classes)
-        self.softmax = output == "softmax"
+    A multilayer perceptron has no convolutions (FEMNIST-DNN: 784-512-256-128-62).
+    """
 
-    def _through_dense(self, x: Tensor) -> Tensor:
-        x = self.flatten(x)
-        for layer in self.layers:
-            x = F.relu(layer(x))
-        x = self.head(x)
-        return torch.softmax(x, 1) if self.softmax else x
-
-
-class Mlp(_Dense):
-    """Flatten, hidden layers with ReLU, head (FEMNIST-DNN: 784-512-256-128-62)."""
-
-    def __init__(self, spec: MlpSettings, shape: Shape, classes: int) -> None:
+    def __init__(self, spec: CnnSettings | MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        self._add_dense([math.prod(shape), *spec.hidden], classes, spec.output)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits for x [B, C, H, W]."""
-        return self._through_dense(x)
-
-
-class Cnn(_Dense):
-    """Convolutions with ReLU and 2x2 max-pooling, hidden layers with ReLU, head (McMahan et al. 2017)."""
-
-    def __init__(self, spec: CnnSettings, shape: Shape, classes: int) -> None:
-        super().__init__()
+        convs = spec.convs if isinstance(spec, CnnSettings) else []
         channels, height, width = shape
         self.convs = nn.ModuleList()
-        for conv in spec.convs:
+        for conv in convs:
             self.convs.append(nn.Conv2d(channels, conv.channels, conv.kernel, padding=conv.padding))
             channels = conv.channels
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
-                raise UserError(f"{len(spec.convs)} convs are too many for {shape[1]}x{shape[2]} images", "model.convs")
-        self._add_dense([channels * height * width, *spec.hidden], classes, spec.output)
+                raise UserError(f"{len(convs)} convs are too many for {shape[1]}x{shape[2]} images", "model.convs")
+        sizes = [channels * height * width, *spec.hidden]
+        self.flatten = nn.Flatten()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
+        self.head = nn.Linear(sizes[-1], classes)
+        self.softmax = spec.output == "softmax"
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits for x [B, C, H, W]."""
         for conv in self.convs:
             x = max_pool(F.relu(conv(x)))
-        return self._through_dense(x)
+        x = self.flatten(x)
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        x = self.head(x)
+        return torch.softmax(x, 1) if self.softmax else x
 
 
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:

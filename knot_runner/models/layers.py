@@ -18,7 +18,7 @@ from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettin
 MOMENTUM = 0.1
 #: Added to variances, as PyTorch does.
 EPSILON = 1e-5
-#: PyTorch's batch normalization, as custom models have it.
+#: PyTorch's classes of batch normalization, which custom models may contain.
 TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -75,8 +75,8 @@ class BatchNorm(nn.Module):
         mean = torch.where(enough, (x * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_mean)
         centered = x - mean[:, None, None]
         var = torch.where(enough, (centered.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
-        with torch.no_grad():  # as PyTorch: the unbiased variance goes into the running one
-            step = MOMENTUM * enough.to(x.dtype)  # of a bool it would be float32
+        with torch.no_grad():  # as in PyTorch, the running variance receives the unbiased variance
+            step = MOMENTUM * enough.to(x.dtype)  # a product with a bool would be float32
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))

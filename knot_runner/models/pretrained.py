@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings.groups import ModelSettings
-from knot_runner.util.errors import UserError, first_line
+from knot_runner.util.errors import UserError, counted, first_line
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
 
 KEY = "model.weights"
-#: prefixes of a file's own heads (of pre-training and of fine-tuning)
+#: Prefixes of the tensors of pretraining and fine-tuning heads in weight files.
 HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-#: fixed properties of the model, as config.json calls them; files with other values are of other networks
+#: Required values in config.json. Files with other values belong to other networks.
 FIXED_CONFIG = {"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-#: tensor names that a message lists
+#: Largest number of tensor names in a message.
 _MAX_NAMES = 3
 
 
@@ -64,39 +67,40 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
         UserError: The encoder does not fit the model. The message names ``model.weights``, the file and the
             tensors.
     """
-    encoder = read_encoder(spec, data_root)
-    check_fits(encoder, model.bert.state_dict())
-    model.bert.load_state_dict(encoder.tensors)
+    bert: Any = model.bert
+    encoder = read_encoder(spec, bert.config, data_root)
+    bert.load_state_dict(encoder.tensors)
     return encoder
 
 
-def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Return the encoder that ``spec.weights`` names, without comparing it with a model.
+def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None) -> Encoder:
+    """Return the encoder that ``spec.weights`` names, for a model whose encoder has the configuration ``config``.
 
     Raises:
-        UserError: The encoder cannot be read.
+        UserError: The encoder cannot be read or does not fit the model, or a value is not finite.
     """
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # what does not fit is reported below
+    logging.set_verbosity_error()  # read_encoder reports tensors that do not fit
     logging.disable_progress_bar()
     source, revision = spec.hub_id, spec.revision
     if spec.weights != "hub":
         folder = local_path(spec.weights, data_root)
         weight_files(folder)
         source, revision = str(folder), "main"
-    config = _load(AutoConfig, source, revision=revision)
+    saved = _load(AutoConfig, source, revision=revision)
     for key, value in FIXED_CONFIG.items():
-        configured = getattr(config, key, None)
+        configured = getattr(saved, key, None)
         if configured != value:
             raise UserError(f"{source}: {key} is {configured!r}, but only {value!r} is supported", KEY)
-    heads = config.num_attention_heads
+    heads = saved.num_attention_heads
     if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
     model, info = _load(
         BertModel,
         source,
+        config=config,
         revision=revision,
         add_pooling_layer=False,
         use_safetensors=True,  # never a pickle
@@ -107,9 +111,15 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     unused = sorted(name.removeprefix("bert.") for name in info["unexpected_keys"])
     foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
-    _refuse(source, "has", "of a different shape", sorted(name for name, *_ in info["mismatched_keys"]))
+    other_shapes = []
+    for name, shape, wanted in sorted(info["mismatched_keys"]):
+        other_shapes.append(f"{name} ({list(shape)}, but the model has {list(wanted)})")
+    _refuse(source, "has", "of a different shape", other_shapes)
     _refuse(source, "has", "that the encoder does not have", foreign)
-    return Encoder(source, dict(model.state_dict()), unused)
+    tensors = dict(model.state_dict())
+    not_finite = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    _refuse(source, "has", "with values that are not finite", not_finite)
+    return Encoder(source, tensors, unused)
 
 
 def _load(kind: Any, source: str, **options: Any) -> Any:
@@ -120,25 +130,6 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
         raise UserError(f"{source}: cannot be read ({first_line(problem)})", KEY) from None
 
 
-def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
-    """Check that ``encoder`` fits ``wanted``, the tensors of the model's encoder (on any device, including ``meta``).
-
-    Raises:
-        UserError: Names or shapes differ, or a value is not finite.
-    """
-    source, tensors = encoder.source, encoder.tensors
-    _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
-    _refuse(source, "has", "that the encoder does not have", [name for name in tensors if name not in wanted])
-    other_shapes, not_finite = [], []
-    for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
-            other_shapes.append(f"{name} ({list(tensor.shape)}, but the model has {list(wanted[name].shape)})")
-        elif not torch.isfinite(tensor).all():
-            not_finite.append(name)
-    _refuse(source, "has", "of a different shape", other_shapes)
-    _refuse(source, "has", "with values that are not finite", not_finite)
-
-
 def describe_weights(encoder: Encoder) -> str:
     """Return one line that describes the loaded and the unused tensors."""
     unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
@@ -147,7 +138,7 @@ def describe_weights(encoder: Encoder) -> str:
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
     if names:
-        raise UserError(f"{source}: {verb} {len(names)} tensor{'s' * (len(names) > 1)} {what}: {_some(names)}", KEY)
+        raise UserError(f"{source}: {verb} {counted(len(names), 'tensor')} {what}: {_some(names)}", KEY)
 
 
 def _some(names: list[str]) -> str:

@@ -39,7 +39,7 @@ from knot_runner.config.settings.networks import (
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError, nearest
 
-#: A batch -> logits [B, C], and by its name what each tap says of it.
+#: batch -> (logits [B, C], tap -> output of the tap)
 TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-#: Characters that are in every vocabulary, whatever the training texts; no capitals, as texts are lower-cased before.
+#: Characters that every vocabulary contains. There are no capitals, because texts are lower-cased first.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
-#: Above this share of [UNK] the vocabulary does not fit the texts, and there is little to learn.
+#: Largest share of [UNK] tokens. With a larger share, the vocabulary does not fit the texts.
 MAX_UNKNOWN = 0.2
-#: Positions of BERT.
+#: Number of positions in BERT.
 MAX_LENGTH = 512
-#: The files of a folder that describe its tokenizer.
+#: Names of the files that describe a tokenizer.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -82,7 +82,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
     path = Path(source)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
         path = path.parent
-    if revision is None and not path.exists():  # else its name would be looked up on the hub
+    if revision is None and not path.exists():  # otherwise transformers would search the hub
         raise UserError(f"{source}: file or folder not found", "model.vocab")
     try:
         if path.is_dir() and not (path / "tokenizer_config.json").is_file():
@@ -95,7 +95,7 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
             tokenizer = _own_tokenizer(source if revision else path, revision)
     except UserError:
         raise
-    except Exception as problem:  # transformers' and tokenizers' errors are of many kinds; all mean the same here
+    except Exception as problem:  # transformers and tokenizers raise errors of many kinds
         raise UserError(f"{source}: cannot be read ({first_line(problem)})", "model.vocab") from None
     _check_words(source, tokenizer.get_vocab())
     return tokenizer
@@ -131,7 +131,7 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
-    # a length of 1e30 stands for none; the direction is kept by every length that is set later
+    # model_max_length is 1e30 if there is no limit; cut_to keeps the direction
     backend.enable_truncation(min(tokenizer.model_max_length, MAX_LENGTH), direction=tokenizer.truncation_side)
     return backend
 
@@ -212,7 +212,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
         tokens += encoding.ids
         offsets.append(len(tokens))
     ids = torch.tensor(tokens, dtype=torch.int32)
-    unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
+    unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # NaN without tokens
     if unknown > MAX_UNKNOWN:
         raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary that fits the texts", "model.vocab")
     return Encoded(ids, torch.tensor(offsets), torch.tensor(second, dtype=torch.int64))

@@ -19,10 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.transport.arrays import FloatArray, in_library_of, library
 
-
-def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatArray:
+def eliminate(edges: np.ndarray, ground: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
     ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
@@ -32,17 +30,16 @@ def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatAr
     shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps its
     relative accuracy.
     """
-    lib = library(rhs)
     n, columns, _ = rhs.shape
     # row k: the right-hand sides, the ground, then the edges to the labels below k
     first = columns + 1
-    graph = lib.concatenate([rhs, ground[:, None], edges], 1)
-    totals = lib.empty_like(ground)
+    graph = np.concatenate([rhs, ground[:, None], edges], 1)
+    totals = np.empty_like(ground)
     for k in reversed(range(n)):
         row = graph[k, : first + k]
-        totals[k] = row[columns:].sum(0) + 1e-300  # a label without mass has no edge, and does not move
+        totals[k] = row[columns:].sum(0) + 1e-300  # a label without mass has no edge and does not move
         graph[:k, : first + k] += (row[first:] / totals[k])[:, None] * row
-    x = lib.empty_like(rhs)
+    x = np.empty_like(rhs)
     for k in range(n):
         row = graph[k]
         x[k] = (row[:columns] + (row[first : first + k, None] * x[:k]).sum(0)) / totals[k]
@@ -53,97 +50,90 @@ def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatAr
 RATIO = 0.35
 #: a step changes no exponent by more than this
 CAP = 4.0
-#: a step that would change h by less than this times eps^2 / max(cost), and the exponents by less than 1, lets the row
-#: go on to the next eps: the tangent is off by about the error of the exponents times max(cost) / eps
+#: A row moves on to the next eps if a step would change h by less than this times eps^2 / max(cost), and the exponents
+#: by less than 1. The error of the tangent is about the error of the exponents times max(cost) / eps.
 NEAR_OPTIMUM = 2.0
 #: relative error of an exponential, in units of 1 + max(cost) / eps
 NEWTON_ROUNDING = 1e-15
-#: conductance from label j to the ground, times q_j, in the same units: above rounding
+#: conductance from a label to the ground, relative to the mass that moves at the label, in the same units; larger than
+#: rounding errors
 GROUND = 1e-14
-#: the same, where nothing is seen to move: above the smallest numbers that have all digits
+#: smallest conductance from a label to the ground, relative to q_j; above the smallest normal float64
 UNSEEN = 1e-290
-#: iterations after which torch asks the device how many rows are done (numpy asks after each)
-PATIENCE = 4
 
 
 @dataclass
 class AscentRows:
     """State of the rows in the batch. The last axis of every array is the row."""
 
-    index: FloatArray
-    p: FloatArray
-    q: FloatArray
+    index: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
     #: q - p, of sum 0
-    excess: FloatArray
-    h: FloatArray
-    eps: FloatArray
-    #: dh/deps as last known
-    tangent: FloatArray
-    #: last step's direction, D's slope along it where it began (-1: nothing to check), and the cautious alternative
-    step: FloatArray
-    slope: FloatArray
-    cautious: FloatArray
-    error: FloatArray
-    #: finished, and only waiting to be taken out; and after how many iterations
-    done: FloatArray
-    count: FloatArray
+    excess: np.ndarray
+    h: np.ndarray
+    eps: np.ndarray
+    #: last computed value of dh/deps
+    tangent: np.ndarray
+    #: direction of the last step
+    step: np.ndarray
+    #: slope of D along the last step, at the start of the step; -1 if the step needs no check
+    slope: np.ndarray
+    #: h after the shorter step, which replaces a last step that decreased D
+    cautious: np.ndarray
+    #: marginal error before the last step
+    error: np.ndarray
+    #: whether the row has converged
+    done: np.ndarray
+    #: number of iterations of the row
+    count: np.ndarray
 
-    def take(self, keep: FloatArray) -> AscentRows:
+    def take(self, keep: np.ndarray) -> AscentRows:
         """Return the rows where ``keep`` [N] is true."""
         return AscentRows(*(getattr(self, f.name)[..., keep] for f in dataclasses.fields(self)))
 
+    def update(self, part: AscentRows) -> None:
+        """Copy h, done and count from the rows ``part``, which :meth:`take` returned."""
+        self.h[:, part.index] = part.h
+        self.done[part.index] = part.done
+        self.count[part.index] = part.count
 
-def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, tangent: FloatArray) -> AscentRows:
+
+def begin_ascent(p: np.ndarray, q: np.ndarray, h: np.ndarray, eps: np.ndarray, tangent: np.ndarray) -> AscentRows:
     """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
     none = p[0] < 0
-    index = in_library_of(np.arange(len(eps)), p)
+    index = np.arange(len(eps))
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
 
 
-def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations.
+def climb(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: float, most: int) -> AscentRows:
+    """Maximize D for every row in at most ``most`` iterations, and return ``rows`` with the new h, done and count.
 
-    ``cost`` [n, n, 1]. The result has all rows in their original order, with ``h`` and ``done``. Where q_j = 0, ``h``
-    is at most -1e8 eps.
+    ``cost`` [n, n, 1]. Where q_j = 0, ``h`` is at most -1e8 eps.
     """
-    every = 1 if library(rows.h) is np else PATIENCE
-    levels = not bool((rows.eps <= epsilon).all())
-    ended = [rows]
-    for iteration in range(1, most + 1):
+    whole = rows
+    levels = not (rows.eps <= epsilon).all()
+    for _ in range(most):
         _iterate(rows, cost, epsilon, tolerance, levels)
-        if iteration % every and iteration < most:
-            continue
-        left = len(rows.done) - int(rows.done.sum())
-        if left == 0:
+        if rows.done.all():
             break
-        # gathering the rest costs about a tenth of an iteration: wait until enough rows are done
-        if left < 0.8 * len(rows.done) and iteration < most:
-            ended[-1] = rows.take(rows.done)
+        if rows.done.mean() > 0.2:  # gathering the rest costs about a tenth of an iteration
+            whole.update(rows)
             rows = rows.take(~rows.done)
-            ended.append(rows)
-        levels = levels and not bool((rows.eps <= epsilon).all())
-    return _in_order(ended)
+        levels = levels and not (rows.eps <= epsilon).all()
+    whole.update(rows)
+    return whole
 
 
-def _in_order(parts: list[AscentRows]) -> AscentRows:
-    if len(parts) == 1:
-        return parts[0]
-    lib = library(parts[0].h)
-    columns = [[getattr(part, f.name) for part in parts] for f in dataclasses.fields(AscentRows)]
-    together = AscentRows(*(lib.concatenate(column, -1) for column in columns))
-    return together.take(lib.argsort(together.index))
-
-
-def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
+def excess_of(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return q - p [n, N], corrected by the rounding error of its sum. Entries are 0 where p and q are equal."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
 
 
-def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, levels: bool) -> None:
+def _iterate(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: float, levels: bool) -> None:
     """Take one Newton step for each row that is not done. With ``levels``, converged rows move to the next eps."""
-    lib = library(cost)
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
     error = abs(residual).sum(0)
@@ -152,17 +142,17 @@ def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: floa
 
     final, reach = rows.eps <= epsilon, cost.max() / rows.eps
     step, tangent = _directions(rows, residual, scale, reach, s, ps, z if levels else None)
-    width = lib.amax(step, 0) - lib.amin(step, 0)
-    h = rows.h + step * lib.where(width < CAP, rows.eps, CAP / width * rows.eps)
+    width = np.amax(step, 0) - np.amin(step, 0)
+    h = rows.h + step * np.where(width < CAP, rows.eps, CAP / width * rows.eps)
     eps = rows.eps
     if levels:
         onward = (width * reach < NEAR_OPTIMUM) & (width < 1) & ~final & ~back
-        eps = lib.where(onward, lib.where(eps * RATIO < epsilon, epsilon, eps * RATIO), eps)
+        eps = np.where(onward, np.where(eps * RATIO < epsilon, epsilon, eps * RATIO), eps)
         h += tangent * (eps - rows.eps)
 
-    cautious = rows.h + step * (lib.log1p(width) / (width + 1e-300) * rows.eps)
-    rows.h = lib.where(rows.done, rows.h, lib.where(back, rows.cautious, h))
-    rows.slope = lib.where(back | (width < 1), -1.0, (residual * step).sum(0))
+    cautious = rows.h + step * (np.log1p(width) / (width + 1e-300) * rows.eps)
+    rows.h = np.where(rows.done, rows.h, np.where(back, rows.cautious, h))
+    rows.slope = np.where(back | (width < 1), -1.0, (residual * step).sum(0))
     rows.step, rows.cautious, rows.error, rows.eps, rows.tangent = step, cautious, error, eps, tangent
     rows.count = rows.count + ~rows.done
     # the step leaves an error of the order of its square
@@ -171,60 +161,57 @@ def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: floa
 
 def _directions(
     rows: AscentRows,
-    residual: FloatArray,
-    scale: FloatArray,
-    reach: FloatArray,
-    s: FloatArray,
-    ps: FloatArray,
-    z: FloatArray | None,
-) -> tuple[FloatArray, FloatArray]:
+    residual: np.ndarray,
+    scale: np.ndarray,
+    reach: np.ndarray,
+    s: np.ndarray,
+    ps: np.ndarray,
+    z: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the Newton step, as a change of the exponents, and the tangent dh/deps (unchanged if ``z`` is None)."""
-    lib = library(residual)
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
-        # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow determines
-        # it
+        # eps dP/deps at fixed h; where no flow determines the tangent, the ground keeps its last value
         spread = z - (s * z).sum(1)[:, None]
         rhs.append((ps * spread).sum(0) + ground * rows.tangent)
-    steps = eliminate(_graph(s, ps), ground, lib.stack(rhs, 1))
+    steps = eliminate(_graph(s, ps), ground, np.stack(rhs, 1))
     alive = rows.q > 0  # a label without mass stays where it is
     # where every P_j is q_j up to rounding, a step would be noise
     settled = (abs(residual) <= NEWTON_ROUNDING * (1 + reach) * scale).all(0)
-    step = lib.where(alive & ~settled, steps[:, 0] - (rows.q * steps[:, 0]).sum(0), 0.0)
-    return step, rows.tangent if z is None else lib.where(alive, steps[:, 1], 0.0)
+    step = np.where(alive & ~settled, steps[:, 0] - (rows.q * steps[:, 0]).sum(0), 0.0)
+    return step, rows.tangent if z is None else np.where(alive, steps[:, 1], 0.0)
 
 
-def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _residual(rows: AscentRows, ps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return q - P and the scale of its rounding errors, each [n, N].
 
     Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
     only part of a label's mass moves, the difference is as accurate as the moving mass, even for exp(-300).
     """
-    lib, n = library(ps), len(ps)
+    n = len(ps)
     moving = ps.reshape(n * n, -1) + 0.0
     moving[:: n + 1] = 0.0
     moving = moving.reshape(ps.shape)
     away, here = moving.sum(1), moving.sum(0)
     moved = away + here + abs(rows.excess)
     few = moved < rows.q
-    return lib.where(few, rows.excess + (away - here), rows.q - ps.sum(0)), lib.minimum(moved, rows.q)
+    return np.where(few, rows.excess + (away - here), rows.q - ps.sum(0)), np.minimum(moved, rows.q)
 
 
-def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _plans(rows: AscentRows, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return s_ij, p_i s_ij and the exponents minus their maximum, each [n, n, N]."""
-    lib = library(cost)
     z = rows.h - cost
     z *= 1 / rows.eps
-    z -= lib.amax(z, 1)[:, None]
-    s = lib.exp(z)
+    z -= np.amax(z, 1)[:, None]
+    s = np.exp(z)
     s *= (1 / s.sum(1))[:, None]
     return s, s * rows.p[:, None], z
 
 
-def _graph(s: FloatArray, ps: FloatArray) -> FloatArray:
+def _graph(s: np.ndarray, ps: np.ndarray) -> np.ndarray:
     """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; others are undefined."""
-    edges = library(s).empty_like(s)
+    edges = np.empty_like(s)
     for k in range(1, len(s)):
         edges[k, :k] = (ps[:, :k] * s[:, k : k + 1]).sum(0)
     return edges

@@ -30,10 +30,10 @@ from torch.autograd.function import once_differentiable
 
 from knot_runner.transport.costs import Solver, TransportError, host_cost, unit_mass
 from knot_runner.transport.newton import semi_dual
-from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, tight_trees, tree
+from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, line, tight_trees, tree
 from knot_runner.util.errors import UserError
 
-#: a row whose marginal error is beyond this many tolerances is an error, not a result
+#: A row with a marginal error above this number of tolerances is an error.
 SLACK = 1e3
 
 
@@ -147,26 +147,6 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
     return torch.from_numpy(values).to(p.device), torch.from_numpy(potentials).to(p.device)
 
 
-def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k).
-
-    P and Q are the cumulative sums of p and q.
-    """
-    if points.shape[1] != 1:
-        raise UserError(
-            f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
-            "task.labels",
-        )
-    x, order = points[:, 0].double().sort()
-    p, q = unit_mass(p), unit_mass(q)
-    # by a triangular product: CUDA's cumsum is not deterministic
-    ones = torch.ones(len(x), len(x), dtype=x.dtype, device=x.device).triu()
-    excess = ((p - q)[:, order] @ ones)[:, :-1]
-    gaps = x.diff()
-    potential = (excess.sign() * gaps) @ ones[:, :-1].T
-    return excess.abs() @ gaps, potential[:, order.argsort()]
-
-
 SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tensor]]] = {
     "newton": newton,
     "geomloss": geomloss,
@@ -176,7 +156,7 @@ SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tens
 }
 
 
-#: Rows that are compared with all vertices at once.
+#: Number of rows that are compared with all vertices at once.
 ROWS_AT_ONCE = 16384
 
 

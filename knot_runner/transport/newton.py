@@ -26,8 +26,8 @@ float64 cannot resolve one case: a group of labels that exchange much mass with 
 labels because the group's masses in p and q are equal. Many potentials are then optimal, and the returned potential
 depends on the larger eps. Value and marginals are still correct.
 
-All arrays are float64. On the CPU, numpy does the arithmetic. It also solves the small problems of a GPU, because one
-transfer each way costs less than a hundred small kernels. Larger problems stay on the GPU.
+All arrays are float64. NumPy does the arithmetic, also for tensors on a GPU: for the few labels of these problems, one
+transfer each way costs less than a hundred small kernels.
 """
 
 from __future__ import annotations
@@ -39,22 +39,19 @@ import torch
 from torch import Tensor
 
 from knot_runner.transport import ascent
-from knot_runner.transport.arrays import FloatArray, library, log_sum_exp
-from knot_runner.transport.small_epsilon import fixed_point, limit_potential, masses_logarithm
+from knot_runner.transport.small_epsilon import fixed_point, limit_potential, log_sum_exp, masses_logarithm
 from knot_runner.transport.trees import transport_trees
 
-#: less mass than this (float32 has none) counts as none
+#: Smaller masses count as 0. They are far below the smallest float32.
 NOTHING = 1e-50
-#: p and q that differ by less, relatively, in every label are equal up to the rounding of their sums
+#: p and q are equal up to the rounding of their sums if no label has a larger relative difference.
 SAME = 2e-15
-#: iterations from the limit of small eps, and from a large eps
+#: Largest numbers of iterations from the limit of small eps, and from a large eps.
 MOST_STEPS, MAX_ITERATIONS = 10, 400
-#: eps up to this share of the largest cost is small; and the share that a large one has
+#: eps counts as small up to the share ``SMALL`` of the largest cost. A large eps is the share ``LARGE``.
 SMALL, LARGE = 0.1, 0.25
-#: bytes of one [labels, labels, rows] array: what a core's cache holds, and what a GPU takes at a time
-NUMBERS_AT_ONCE = {np: 2**18, torch: 2**28}
-#: numbers in the [labels, labels, rows] array of a GPU's batch up to which the host solves it
-HOST_NUMBERS = 2**18
+#: bytes of one [labels, labels, rows] array, which a core's cache holds
+BYTES_AT_ONCE = 2**18
 
 
 @dataclass
@@ -67,7 +64,7 @@ class SemiDual:
     f: Tensor
     #: [N, n] potential of q, also where q_j = 0
     g: Tensor
-    #: [N] how far the plan's second marginal is from q (sum of absolute differences); the first is exact
+    #: [N] sum of absolute differences between the plan's second marginal and q; the first marginal is exact
     marginal_error: Tensor
     #: [N] Newton iterations
     iterations: Tensor
@@ -79,50 +76,43 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400 iterations are returned unconverged:
     check ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
     """
-    device, n = p.device, len(cost)
-    p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))
-    ground, cost = cost.cpu().numpy(), cost.to(device)
-    if p.numel() * n <= HOST_NUMBERS:
-        p, q = p.cpu(), q.cpu()
-    if p.is_cpu:
-        p, q, cost = p.numpy(), q.numpy(), ground
-    room = NUMBERS_AT_ONCE[library(p)]
-    rows = max(1, room // (8 * n * n))
+    device = p.device
+    sources, targets, ground = (tensor.detach().to("cpu", torch.float64).numpy() for tensor in (p, q, cost))
+    rows = max(1, BYTES_AT_ONCE // (8 * len(ground) ** 2))
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         parts = [
-            _solve(p[i : i + rows].T + 0.0, q[i : i + rows].T + 0.0, cost[..., None], ground, epsilon, tolerance)
-            for i in range(0, max(1, len(p)), rows)  # an empty batch is one empty part
+            _solve(sources[i : i + rows].T + 0.0, targets[i : i + rows].T + 0.0, ground, epsilon, tolerance)
+            for i in range(0, max(1, len(sources)), rows)  # an empty batch is one empty part
         ]
-    return SemiDual(
-        *(torch.as_tensor(library(p).concatenate(column), device=device) for column in zip(*parts, strict=True))
-    )
+    return SemiDual(*(torch.as_tensor(np.concatenate(column), device=device) for column in zip(*parts, strict=True)))
 
 
 def _solve(
-    p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
-) -> tuple[FloatArray, ...]:
-    lib = library(p)
+    p: np.ndarray, q: np.ndarray, ground: np.ndarray, epsilon: float, tolerance: float
+) -> tuple[np.ndarray, ...]:
     p, q = p / p.sum(0), q / q.sum(0)
-    q = lib.where(q > NOTHING, q, 0.0)
-    h, iterations = _potential(p, q, cost, ground, epsilon, tolerance)
+    q = np.where(q > NOTHING, q, 0.0)
+    h, iterations = _potential(p, q, ground, epsilon, tolerance)
+    cost = ground[..., None]
     same = (abs(p - q) <= SAME * q + NOTHING).all(0)
-    if bool(same.any()):
+    if same.any():
         h[:, same], iterations[same] = fixed_point(q[:, same], cost, epsilon)
     f = -epsilon * log_sum_exp((h - cost) / epsilon, 1)
-    soft = -epsilon * log_sum_exp((f[:, None] - cost) / epsilon + lib.log(p)[:, None], 0)
-    error = abs(lib.exp((h - soft) / epsilon) - q).sum(0)  # P_j = sum_i p_i exp((f_i + h_j - C_ij) / eps)
-    g = lib.where(q > 0, h - epsilon * masses_logarithm(q), soft)
+    soft = -epsilon * log_sum_exp((f[:, None] - cost) / epsilon + np.log(p)[:, None], 0)
+    error = abs(np.exp((h - soft) / epsilon) - q).sum(0)  # P_j = sum_i p_i exp((f_i + h_j - C_ij) / eps)
+    g = np.where(q > 0, h - epsilon * masses_logarithm(q), soft)
     value = (p * f).sum(0) + (q * g).sum(0)
     shift = f.mean(0)
     return value, (f - shift).T, (g + shift).T, error, iterations
 
 
 def _potential(
-    p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
+    p: np.ndarray, q: np.ndarray, ground: np.ndarray, epsilon: float, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return h [n, N] at the maximum of D, and the number of iterations [N]. Where q_j = 0, h is at most -1e8 eps."""
-    start = max(epsilon, LARGE * float(ground.max()))
-    trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
+    cost, largest = ground[..., None], float(ground.max())
+    start = max(epsilon, LARGE * largest)
+    trees = transport_trees(ground) if epsilon <= SMALL * largest else None
     if trees is None:
         return _from_above(p, q, cost, start, epsilon, tolerance)
     excess = ascent.excess_of(p, q)
@@ -131,21 +121,21 @@ def _potential(
     rows = ascent.climb(rows, cost, epsilon, tolerance, MOST_STEPS)
     h, iterations = rows.h, rows.count
     # flows over edges must exceed the rounding error of the other flows, and so must p - q
-    seen = least > ascent.GROUND * (1 + float(ground.max()) / epsilon)
+    seen = least > ascent.GROUND * (1 + largest / epsilon)
     different = abs((q - p).sum(0)) <= 0.01 * abs(excess).sum(0)
     rest = ~(rows.done & seen & different)
-    if bool(rest.any()):
+    if rest.any():
         h[:, rest], more = _from_above(p[:, rest], q[:, rest], cost, start, epsilon, tolerance)
         iterations[rest] += more
     return h, iterations
 
 
 def _from_above(
-    p: FloatArray, q: FloatArray, cost: FloatArray, start: float, epsilon: float, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
+    p: np.ndarray, q: np.ndarray, cost: np.ndarray, start: float, epsilon: float, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Solve :func:`_potential`, starting from eps = ``start`` and g = 0 and decreasing eps."""
     logarithm = masses_logarithm(q)
-    tangent = library(q).where(q > 0, logarithm, 0.0)
+    tangent = np.where(q > 0, logarithm, 0.0)
     rows = ascent.begin_ascent(p, q, start * logarithm, 0 * p[0] + start, tangent)
     rows = ascent.climb(rows, cost, epsilon, tolerance, MAX_ITERATIONS)
     return rows.h, rows.count

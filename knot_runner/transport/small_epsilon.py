@@ -14,59 +14,62 @@ symmetric, so both potentials are equal.
 
 from __future__ import annotations
 
-from knot_runner.transport.arrays import FloatArray, in_library_of, library, log_sum_exp
+import numpy as np
+
 from knot_runner.transport.trees import TransportTrees
 
-#: keeps logarithms of what does not flow finite
+#: added to masses, so that the logarithm of 0 is finite
 _TINY = 1e-300
 
 
 def limit_potential(
-    q: FloatArray, excess: FloatArray, trees: TransportTrees, epsilon: float
-) -> tuple[FloatArray, FloatArray]:
+    q: np.ndarray, excess: np.ndarray, trees: TransportTrees, epsilon: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (h = g + eps log q [n, N] up to a constant in each column, the smallest flow over any edge [N]).
 
     ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
     on the smaller side of the edge. If the smallest flow is as small as rounding errors, the limit is unknown. Across
     an edge without flow, the potential difference is set to 0, although any value up to the edge length is valid.
     """
-    lib = library(q)
-    lengths, below, lower, upper = (in_library_of(a, q) for a in (trees.lengths, trees.below, trees.lower, trees.upper))
+    lengths, below, lower, upper = trees.lengths, trees.below, trees.lower, trees.upper
     if len(lengths) > 1:
-        best = (in_library_of(trees.potentials, q) @ excess).argmin(0)
+        best = (trees.potentials @ excess).argmin(0)
         lengths, below, lower, upper = lengths[best], below[best], lower[best], upper[best]
-    labels = in_library_of(trees.labels, q)
-    flow, moved = _flow(below, labels @ excess)
+    flow, moved = _flow(below, trees.labels @ excess)
     size = abs(flow)
     rises, falls = (size + flow) / 2, (size - flow) / 2
-    leaving = lib.einsum("tev,et->vt", lower, rises) + lib.einsum("tev,et->vt", upper, falls)
-    through = lib.log(labels @ q + leaving + _TINY)
-    at_tail = lib.where(flow > 0, lib.einsum("tev,vt->et", lower, through), lib.einsum("tev,vt->et", upper, through))
-    rise = lengths.T + epsilon * (lib.log(size + _TINY) - at_tail)
-    rise = lib.where((rise > 0) & (size > 0), rise, 0.0)
-    node = lib.einsum("tev,et->vt", below, lib.where(flow > 0, -rise, rise))
-    least = lib.amin(lib.where(moved > 0, size / moved, 1.0), 0)
-    return labels.T @ (node - epsilon * through) + epsilon * masses_logarithm(q), least
+    leaving = np.einsum("tev,et->vt", lower, rises) + np.einsum("tev,et->vt", upper, falls)
+    through = np.log(trees.labels @ q + leaving + _TINY)
+    at_tail = np.where(flow > 0, np.einsum("tev,vt->et", lower, through), np.einsum("tev,vt->et", upper, through))
+    rise = lengths.T + epsilon * (np.log(size + _TINY) - at_tail)
+    rise = np.where((rise > 0) & (size > 0), rise, 0.0)
+    node = np.einsum("tev,et->vt", below, np.where(flow > 0, -rise, rise))
+    least = np.amin(np.where(moved > 0, size / moved, 1.0), 0)
+    return trees.labels.T @ (node - epsilon * through) + epsilon * masses_logarithm(q), least
 
 
-def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _flow(below: np.ndarray, excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mass [E, N] that must leave the lower part of each edge, and the moved mass in the smaller part.
 
     ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed over the part in which less mass moves, because this
     sum is more accurate.
     """
-    lib, above = library(excess), 1 - below
-    inside, outside = (lib.einsum("tev,vt->et", part, abs(excess)) for part in (below, above))
-    flow = lib.where(
-        inside < outside, -lib.einsum("tev,vt->et", below, excess), lib.einsum("tev,vt->et", above, excess)
-    )
-    return flow, lib.minimum(inside, outside)
+    above = 1 - below
+    inside, outside = (np.einsum("tev,vt->et", part, abs(excess)) for part in (below, above))
+    flow = np.where(inside < outside, -np.einsum("tev,vt->et", below, excess), np.einsum("tev,vt->et", above, excess))
+    return flow, np.minimum(inside, outside)
 
 
-def masses_logarithm(q: FloatArray) -> FloatArray:
+def log_sum_exp(exponents: np.ndarray, axis: int) -> np.ndarray:
+    """Return the log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
+    largest = np.amax(exponents, axis, keepdims=True)
+    logarithm: np.ndarray = largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
+    return logarithm
+
+
+def masses_logarithm(q: np.ndarray) -> np.ndarray:
     """Return log q, or -1e8 where q is 0. No cost / eps can offset this value, and its product with 0 is finite."""
-    lib = library(q)
-    return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e8)
+    return np.where(q > 0, np.log(np.where(q > 0, q, 1.0)), -1e8)
 
 
 #: relative error of an exponential, in units of 1 + max(cost) / eps
@@ -74,7 +77,7 @@ _ROUNDING = 1e-15
 ITERATIONS = 400
 
 
-def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
+def fixed_point(q: np.ndarray, cost: np.ndarray, epsilon: float) -> tuple[np.ndarray, int]:
     """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
 
     ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
@@ -83,7 +86,7 @@ def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatA
     eps) is positive definite for such C.
     """
     masses = epsilon * masses_logarithm(q)
-    f = library(q).where(q > 0, -0.5 * masses, 0.0)
+    f = np.where(q > 0, -0.5 * masses, 0.0)
     enough = _ROUNDING * (epsilon + float(cost.max()))
     for iterations in range(1, ITERATIONS + 1):
         change = 0.5 * (-epsilon * log_sum_exp((f + masses - cost) / epsilon, 1) - f)

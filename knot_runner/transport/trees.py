@@ -28,7 +28,7 @@ from torch import Tensor
 from knot_runner.transport.costs import Solver, host_cost, unit_mass
 from knot_runner.util.errors import UserError
 
-#: Distances that differ by less, relatively, are one level.
+#: Distances with a smaller relative difference belong to the same level.
 SAME_LEVEL = 1e-9
 
 
@@ -38,9 +38,28 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     Raises:
         UserError: The points are not leaves of a tree.
     """
-    weights, below = label_tree(points)
-    p, q = unit_mass(p), unit_mass(q)
-    excess = (p - q) @ below.T
+    return _along_edges(p, q, *label_tree(points))
+
+
+def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+    """Solve eps = 0 for p, q [N, n] on a line, whose edges connect neighboring labels. Return as :func:`tree`.
+
+    Raises:
+        UserError: The points have more than one coordinate.
+    """
+    if points.shape[1] != 1:
+        raise UserError(
+            f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
+            "task.labels",
+        )
+    x, order = points[:, 0].double().sort()
+    edges = torch.arange(len(x) - 1, device=x.device)
+    return _along_edges(p, q, x.diff(), (order.argsort() <= edges[:, None]).double())
+
+
+def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values and potentials on a tree; ``below`` [E, n]: 1 for the labels below each edge, 0 for the others."""
+    excess = (unit_mass(p) - unit_mass(q)) @ below.T
     return excess.abs() @ weights, (excess.sign() * weights) @ below
 
 
@@ -77,7 +96,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
 
 #: Labels whose dual vertices are enumerated: six in general position have 252, ten have 48,620.
 MOST_ENUMERATED = 6
-#: Of the largest distance: how far a constraint may be exceeded, by rounding.
+#: Tolerance of a constraint, as a share of the largest distance. Rounding exceeds constraints by less.
 FEASIBLE = 1e-9
 
 
@@ -107,7 +126,7 @@ def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return potentials[feasible][first], trees[first]
 
 
-#: Of the largest cost: how far labels may be off a line, by rounding.
+#: Largest distance of labels from a line that counts as rounding, as a share of the largest cost.
 ON_A_LINE = 1e-9
 
 
@@ -118,14 +137,15 @@ class TransportTrees:
     Some nodes are labels. Each edge divides its tree into two parts.
     """
 
-    #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
+    #: [T, n] dual potential f for which the tree is tight; p and q use the tree with the largest <f, p - q>
     potentials: np.ndarray
-    #: [T, E]
+    #: [T, E] length of each edge
     lengths: np.ndarray
     #: [T, E, V] 1 where the node is in the part of the edge's lower end
     below: np.ndarray
-    #: [T, E, V] 1 at the edge's lower end, and at its upper end
+    #: [T, E, V] 1 at the lower end of the edge
     lower: np.ndarray
+    #: [T, E, V] 1 at the upper end of the edge
     upper: np.ndarray
     #: [V, n] 1 where the label is at the node
     labels: np.ndarray
@@ -166,7 +186,7 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
         return None
     count, n = groups.shape
     size = groups.sum(1)
-    # edges come level by level from the leaves: the next group that holds this one is its parent's
+    # edges are ordered level by level from the leaves, so the parent of a group is the next group that contains it
     holds = np.triu(groups @ groups.T == size[:, None], 1)
     parents = np.where(holds.any(1), holds.argmax(1), count)
     labels = np.zeros((count + 1, n))
@@ -188,8 +208,8 @@ def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labe
     """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
-    # of each edge the function on the nodes that falls by 1 from its lower to its upper end and nowhere else; 0 at the
-    # last node
+    # for each edge, the function on the nodes that falls by 1 from the lower to the upper end of the edge and nowhere
+    # else; 0 at the last node
     falls = np.zeros_like(lower)
     falls[..., :-1] = np.linalg.inv((lower - upper)[..., :-1]).swapaxes(1, 2)
     below = (falls > falls.min(2, keepdims=True) + 0.5).astype(float)

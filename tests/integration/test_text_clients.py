@@ -44,7 +44,7 @@ def test_speakers_of_files_are_clients(tmp_path):
     assert dealt["clients"] == ["MELD Ann", "MELD Bo", "MELD Di"] and dealt["test"] == [20, 20, 12]
     assert dealt["train"] == [[4] * 5] * 2 + [[0, 0, 0, 12, 0]]
     notes = " ".join(result["notes"])
-    assert "60 training and 60 test examples have no speaker and are left out" in notes
+    assert "left out 60 training examples and 60 test examples without a speaker" in notes
     assert "partition.least=10: left out 1 of 4 speakers, which have fewer training examples" in notes
     assert "warning: MELD Di has training examples of one class only (12 of class sadness)" in notes
     assert "task.max_length=32: 10% of the training texts reach it; longer texts are truncated" in notes

@@ -226,7 +226,7 @@ def test_f1_and_accuracy_equal_scikit_learns(pairs):
 def test_measure_all_pools_scores_but_averages_sd():
     draw = np.random.default_rng(0)
     parts = {name: (draw.dirichlet(np.ones(5), n), draw.integers(5, size=n)) for name, n in (("A", 30), ("B", 300))}
-    table = metrics.measure_all(parts, LINE)
+    table = evaluation.measure_all(parts, LINE)
     truth = np.concatenate([y for _, y in parts.values()])
     predicted = np.concatenate([p.argmax(1) for p, _ in parts.values()])
     assert table["f1"]["ALL"] == pytest.approx(f1_score(truth, predicted, average="macro"))

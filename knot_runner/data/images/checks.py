@@ -18,9 +18,9 @@ from knot_runner.data.checksums import DataFolder, open_unpacked
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-#: reads train and test of ``task.local``
+#: Reads the train and test images of ``task.local``.
 ImageReader = Callable[[DataFolder, ImageTaskSettings], ImageParts]
-#: reads one of them: (folder, entries, "train" or "test", shape, classes) -> images
+#: Reads the images of one part: (folder, entries, "train" or "test", shape, classes) -> images.
 PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images]
 
 
@@ -88,9 +88,9 @@ def sides(shape: tuple[int, ...] | list[int]) -> str:
     return "x".join(map(str, shape))
 
 
-#: of a tar: unpacked bytes, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
+#: Limits of a tar: unpacked bytes, and members. The official CIFAR archives have 0.19e9 bytes and 9 members.
 MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
-#: of an extended header (long names, times to the nanosecond), which tarfile holds in memory whole: bytes
+#: Limit in bytes of an extended header (long names, exact times), because tarfile reads it into memory at once.
 MAX_HEADER = 1_000_000
 _EXTENDED = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK

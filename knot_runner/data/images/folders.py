@@ -13,17 +13,37 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, ImageOps
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import by_part, check_member, concatenate_images
-from knot_runner.data.tasks import Images
+from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-#: bytes of an image file, and its compression ratio in a zip; far above any small picture
+#: Limits far above any small picture: bytes of an image file, and the compression ratio of an image file in a zip.
 _MAX_BYTES, MAX_RATIO = 20_000_000, 200
-#: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
+#: Limits of a zip: members, and bytes of the list of members. Reading a list of a million members takes ten seconds.
 MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
+
+
+def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Return the images in the folders ``task.local.train``, uint8, in the order of the file names, with labels 0.
+
+    If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
+    """
+    images = []
+    for entry in settings.local.train:
+        path = folder.path(entry)
+        if not path.is_dir():
+            raise UserError("expected a folder of images", path)
+        is_flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
+        contents = folder.contents(path, "*" if is_flat else "*/*", check_image_file)
+        decoded = [decode(str(file), data, settings.shape) for file, data in contents]
+        if not decoded:
+            raise UserError("no images found", path)
+        images += decoded
+    return ImageParts(Images(np.stack(images), np.zeros(len(images), np.int64)), None)
 
 
 @by_part
@@ -99,7 +119,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 def _check_list(archive: Path) -> None:
     """Raise an error if the end record of ``archive`` announces too many members, before the member list is read."""
     with archive.open("rb") as file:
-        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
+        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record and the longest possible comment
         tail = file.read()
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")

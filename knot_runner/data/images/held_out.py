@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings.image_tasks import UNLABELED, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
-from knot_runner.data.checksums import DataFolder
+from knot_runner.config.settings.image_tasks import UNLABELED, ImageTaskSettings, transfer_keys
 from knot_runner.data.images.checks import sides
-from knot_runner.data.images.folders import check_image_file, decode
-from knot_runner.data.images.load import open_source, read_digits, read_parts, scale, unit_pixels
+from knot_runner.data.images.load import read_digits, read_parts, scale, unit_pixels
 from knot_runner.data.images.partition import partition_rng
-from knot_runner.data.images.views import GRAY_WEIGHTS
+from knot_runner.data.images.views import gray
 from knot_runner.data.tasks import Images, ImageTask, Partition
-from knot_runner.provenance.fingerprints import Opened, is_hidden
+from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
 
@@ -55,9 +53,9 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
-#: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
-#: transfer (docs/papers/soup.md; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
-#: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
+#: ``partition.alter`` -> share of clients with altered examples, to study negative transfer (docs/papers/soup.md; the
+#: shares are our choice). ``conflict``: labels y -> C - 1 - y over the C classes of the training examples. ``shift``:
+#: rotated images. ``noise``: random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {
     "conflict": "have reversed labels",
@@ -152,7 +150,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     """
     try:
         pixels, files, notes = _pixels(settings, data_root)
-    except UserError as problem:  # readers know the keys of a task
+    except UserError as problem:  # messages of readers name keys of the task
         raise UserError(transfer_keys(str(problem))) from None
     count, most = len(pixels), settings.max_examples
     if most is not None and most > count:
@@ -211,7 +209,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return ``pixels`` [n, C, H, W] as float64 [n, *shape] in 0..1."""
     values = unit_pixels(pixels, np.float64)
     if values.shape[1] == 3 and shape[0] == 1:
-        values = np.tensordot(np.array(GRAY_WEIGHTS), values, axes=(0, 1))[:, None]
+        values = gray(values)
     if values.shape[2:] != shape[1:]:
         values = scale(values, *shape[1:])
     return np.broadcast_to(values, (len(values), *shape))
@@ -231,24 +229,5 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
         settings = replace(settings, hub=replace(hub, splits=splits))
     if local is not None:
         settings = replace(settings, local=replace(local, test=[]))
-    if settings.source == "local" and local is not None and local.format == UNLABELED_FORMAT:
-        folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
-        files = (file for entry in local.train for file in _image_files(folder, entry))
-        decoded = [decode(str(path), data, settings.shape) for path, data in files]
-        return np.stack(decoded), folder.files, []
     parts, opened = read_parts(settings, data_root)
     return parts.train.pixels, opened, parts.notes
-
-
-def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
-    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, if it has none, in its subfolders."""
-    path = folder.path(entry)
-    if not path.is_dir():
-        raise UserError("expected a folder of images", path)
-    flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
-    count = 0
-    for content in folder.contents(path, "*" if flat else "*/*", check_image_file):
-        count += 1
-        yield content
-    if not count:
-        raise UserError("no images found", path)

@@ -18,9 +18,9 @@ from knot_runner.data.readers import read_lines
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError
 
-#: magic number (two zero bytes, 8 = unsigned byte, number of sizes) of each kind of file
+#: Magic number of each kind of file: two zero bytes, 8 for unsigned bytes, and the number of sizes.
 MAGIC = {"images": 0x00000803, "labels": 0x00000801}
-#: bytes of one file; the largest published one (EMNIST, 814,255 images) has 0.64e9
+#: Limit in bytes of one file. The largest published file (EMNIST, 814,255 images) has 0.64e9.
 MOST = 1 << 31
 #: height and width of a USPS digit
 USPS_SIDE = 16
@@ -101,6 +101,6 @@ def _digit(where: str, line: str) -> np.ndarray:
         raise UserError(f"{problem}", where) from None
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
         raise UserError(f"label {values[0][:20]} is not a class number", where)
-    if not (np.abs(row[1:]) <= 1).all():  # so written that NaN is refused
+    if not (np.abs(row[1:]) <= 1).all():  # also true of NaN
         raise UserError("a gray level is not in [-1, 1]", where)
     return row

@@ -16,7 +16,8 @@ from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-#: LEAF's pixels are bytes divided by 255, in some copies rounded to four places: within this of k/255, the byte is k
+#: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
+#: is the byte k.
 ROUNDED = 5.1e-5
 #: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
 Writer = tuple[np.ndarray, np.ndarray]
@@ -33,16 +34,16 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """
     train: dict[str, Writer] = {}
     home: dict[str, int] = {}
-    paths = _files(folder, settings.local.train)
-    names = [folder.short(path) for path in paths]
-    for number, path in enumerate(paths):
-        for writer, rows in _writers(path, settings):
+    names: list[str] = []
+    for path, content in _files(folder, settings.local.train):
+        names.append(folder.short(path))
+        for writer, rows in _writers(path, content, settings):
             if writer in home:
-                raise UserError(f"writer {writer!r} is also in {names[home[writer]]}", names[number])
-            home[writer], train[writer] = number, rows
+                raise UserError(f"writer {writer!r} is also in {names[home[writer]]}", names[-1])
+            home[writer], train[writer] = len(names) - 1, rows
     test: dict[str, Writer] = {}
-    for path in _files(folder, settings.local.test):
-        for writer, rows in _writers(path, settings):
+    for path, content in _files(folder, settings.local.test):
+        for writer, rows in _writers(path, content, settings):
             if writer not in home:
                 raise UserError(f"no training file has writer {writer!r}. Use files of the same data set", path)
             if writer in test:
@@ -53,15 +54,21 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     return ImageParts(images[0], images[1] if settings.local.test else None, list(home), names)
 
 
-def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
-    paths: list[Path] = []
+def _files(folder: DataFolder, entries: list[str]) -> Iterator[tuple[Path, bytes]]:
+    """Yield the path and bytes of each file in ``entries``: JSON files, or folders of JSON files."""
     for entry in entries:
         path = folder.path(entry)
-        files = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
-        if not files:
+        if not path.is_dir():
+            with file_errors(folder.file(path)):
+                content = path.read_bytes()
+            yield path, content
+            continue
+        count = 0
+        for file in folder.contents(path, "*.json"):
+            count += 1
+            yield file
+        if not count:
             raise UserError("no .json file found", path)
-        paths.extend(files)
-    return paths
 
 
 def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
@@ -82,9 +89,9 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], 
     return Images(np.concatenate(flat).reshape(-1, *shape), np.concatenate(labels), of, files)
 
 
-def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Writer]]:
-    """Yield the writers of one file, in the order of its ``users``."""
-    content = _parse(path)
+def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[tuple[str, Writer]]:
+    """Yield the writers of the file ``path``, whose content is ``text``, in the order of ``users`` in the file."""
+    content = _parse(path, text)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise UserError("not LEAF JSON. Expected the lists 'users' and 'num_samples' and the object 'user_data'", path)
@@ -99,7 +106,7 @@ def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Wri
         yield name, _writer(f"{path}: writer {name!r}", data.pop(name), count, settings)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(path: Path, text: bytes) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         raise UserError(f"{word} is not a pixel value", path)
 
@@ -109,8 +116,6 @@ def _parse(path: Path) -> dict[str, Any]:
             raise UserError(f"an object has a repeated key: {', '.join(k for k, _ in pairs)[:100]}", path)
         return content
 
-    with file_errors(path):
-        text = path.read_bytes()
     return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
@@ -135,7 +140,7 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
         raise UserError(f"an image in x does not have the {side} numbers of task.shape", where)
     try:
         values = np.array(x)
-    except ValueError:  # lists in lists of unlike lengths
+    except ValueError:  # nested lists of different lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError("an image in x contains a value that is not a number", where)

@@ -9,7 +9,6 @@ import functools
 import gzip
 import importlib.util
 import math
-from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Classes of scikit-learn's handwritten digits, which need no files and no network.
 EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
-#: Of superclasses: distance between two classes of one of them, and of two.
+#: Distance between two classes of the same superclass, and between two classes of different superclasses.
 WITHIN, ACROSS = 1.0, 2.0
 
 
@@ -66,7 +65,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
     """Return what is wrong with the ``parts`` that a plug-in's reader returned; "" if they are valid."""
-    from knot_runner.data.images.checks import images_problem  # of files, which embedded images need not
+    from knot_runner.data.images.checks import images_problem  # embedded images do not need this module
 
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
@@ -87,6 +86,7 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
     "usps": "knot_runner.data.images.idx:read_usps",
     "folders": "knot_runner.data.images.folders:read_folders",
     "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
+    "files": "knot_runner.data.images.folders:read_files",
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
         classes = EMBEDDED_DIGITS
-        # those of the first ten classes, if there are so many
+        # the coordinates of the first ten classes, if the task has at least ten
         coordinates = coordinates[:10] if coordinates and len(coordinates) >= 10 else None
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))
@@ -119,7 +119,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
     """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
     if settings.source == "local":
-        folder = open_source(settings, data_root)
+        folder = _open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
     if settings.source == "hub":
         from knot_runner.data.hub import read_hub_images
@@ -132,12 +132,8 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
     return ImageParts(read_digits(settings.shape), None, notes=[note]), []
 
 
-def open_source(
-    settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
-) -> DataFolder:
+def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFolder:
     """Return the data folder after checking ``task.local`` without reading files.
-
-    ``formats`` lists the supported file formats.
 
     Raises:
         UserError: A file is missing, or its format is unknown.
@@ -149,7 +145,7 @@ def open_source(
         raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
         raise UserError("expected a file", "task.local.train")
-    if source.format not in formats:
+    if source.format not in IMAGE_READERS:
         raise UserError(f"unknown reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)

@@ -6,9 +6,9 @@ import numpy as np
 
 from knot_runner.config.settings.partition import Manual, Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, counted
 
-#: owner of an image that no client has
+#: Owner of an image that belongs to no client.
 NOBODY = -1
 
 
@@ -83,26 +83,31 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     """Return a partition with one client per owner. ``numbers`` has the owner's number for each training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
-    owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
+    owner = _positions(numbers, clients)
     test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
-        notes.append(
-            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {owner_noun} and are left out"
-        )
+        left_out = f"{counted(nameless[0], 'training example')} and {counted(nameless[1], 'test example')}"
+        notes.append(f"partition: left out {left_out} without a {owner_noun}")
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
         notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
     else:
-        index = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
-        test_owner = np.where(clients[index] == test, index, NOBODY)
+        test_owner = _positions(test, clients)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]
         if alone:
-            notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
+            text = f"left out {counted(alone, 'test example')} of {many} without training examples"
+            notes.append(f"partition: {text}")
     given = task.file_names if settings.by == "file" else task.user_names
     names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
+
+
+def _positions(numbers: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    """Return the position of each number in the sorted ``clients``, or NOBODY if ``clients`` does not contain it."""
+    index = np.minimum(np.searchsorted(clients, numbers), len(clients) - 1)
+    return np.where(clients[index] == numbers, index, NOBODY)
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
@@ -132,9 +137,9 @@ def client_names(clients: int) -> list[str]:
     return [f"client {k}" for k in range(clients)]
 
 
-#: Classes of a client by ``manual`` unless the settings say otherwise (Ditto).
+#: Default number of classes per client of ``manual`` (Ditto).
 CLASSES_PER_CLIENT = 5
-#: of manual: test images per training image, Fashion-MNIST's 10,000 / 60,000
+#: Test images per training image of ``manual``, as in Fashion-MNIST (10,000 / 60,000).
 TEST_SHARE = 1 / 6
 
 
@@ -161,7 +166,8 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: of {size} training examples, {several} are at several clients, {none} at none")
+        text = f"{several} have several clients, {none} have none"
+        notes.append(f"partition: of {counted(size, 'training example')}, {text}")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
         notes.append(f"partition.classes_per_client={classes}: each client has all classes")
     return Partition(client_names(clients), train, test, notes)

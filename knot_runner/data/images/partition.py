@@ -33,11 +33,11 @@ from knot_runner.data.images.owners import (
 )
 from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, counted, nearest
 
-#: Least examples of a class at each client unless the settings say otherwise (FLex&Chill's public code).
+#: Default of ``partition.floor``: minimum number of examples of each class at each client (FLex&Chill's public code).
 FLOOR = 10
-#: ``partition.kind`` -> what would help where a client is left without images
+#: ``partition.kind`` -> remedy if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
     "pairs": "Use fewer clients, or groups of classes with more examples",
@@ -55,10 +55,11 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
         raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
-    # checked before tables of clients are made; natural takes existing clients, and manual repeats images
+    # checked before tables of clients are built; natural uses existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
-        raise UserError(f"{clients} clients for only {images} training examples. Use fewer", "partition.num_clients")
+        text = f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients"
+        raise UserError(text, "partition.num_clients")
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
@@ -113,7 +114,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
         floor = min(FLOOR, int(size) // (2 * clients))
     if floor * clients > size:
         raise UserError(
-            f"{floor} examples for each of {clients} clients are {floor * clients} in total, but class "
+            f"{counted(floor, 'example')} for each of {clients} clients make {floor * clients} in total, but class "
             f"{task.classes[smallest]} has only {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
@@ -141,7 +142,7 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
         weights = mixtures * (left > 0)
-        spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
+        spent = weights.sum(1) < 1e-12  # clients whose classes are used up get images of any class
         weights[spent] = left
         sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
@@ -158,7 +159,8 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
-        text = f"{clients} clients x {each} = {count} shards are more than the {len(labels)} training examples"
+        size = counted(len(labels), "training example")
+        text = f"{clients} clients x {each} = {count} shards, but only {size}"
         raise UserError(f"{text}. Use fewer clients or shards", "partition.shards_per_client")
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -207,8 +209,8 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
     if any(left):
-        text = f"{left[0]} training and {left[1]} test examples are left out, since their classes are in no group"
-        notes.append(f"partition.groups: {text}")
+        text = f"{counted(left[0], 'training example')} and {counted(left[1], 'test example')}"
+        notes.append(f"partition.groups: left out {text}, whose classes are in no group")
     train, test = (client_rows(owner, clients) for owner in owners)
     return Partition(client_names(clients), train, test, notes, groups.tolist())
 
@@ -237,8 +239,8 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         )
     clients, alpha = settings.embedded_clients, settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
-    dealt = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
-    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {dealt}")
+    remedy = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
+    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {remedy}")
     return select_clients(settings, partition, "clients", rng)
 
 

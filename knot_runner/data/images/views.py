@@ -14,7 +14,7 @@ from knot_runner.config.settings.methods.distill import View
 from knot_runner.data.images.load import unit_pixels
 from knot_runner.data.tasks import Images
 
-#: What red, green and blue add to gray (ITU-R BT.601, as Pillow's).
+#: Weights of red, green and blue in gray (ITU-R BT.601, as in Pillow).
 GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
@@ -32,7 +32,7 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     The task gets the shape of these images, and the mean and standard deviation of each of their channels.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
-    std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
+    std = [float(value) or 1.0 for value in channels.std(1)]  # a constant channel keeps its values
     shape = list(train.pixels.shape[1:])
     return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
 

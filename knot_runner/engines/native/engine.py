@@ -63,7 +63,7 @@ class Native(Lean):
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, *options: Any, **others: Any
     ) -> None:  # fmt: skip
-        native_library(dtype)  # compiled before workers look for it
+        native_library(dtype)  # compiles the library before workers load it
         super().__init__(network, data, test, dtype, *options, **others, make_client=make_native_client)
 
 

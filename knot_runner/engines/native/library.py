@@ -21,7 +21,7 @@ from knot_runner.util.processes import temporary_folder
 
 COMPILER_FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
 REALS = {torch.float32: "float", torch.float64: "double"}
-#: Values behind the last of an array that the passes may read, in the widest vectors there are.
+#: Number of values after the end of an array that the passes may read, for the widest vectors.
 OVERREAD = 64
 
 _HERE = Path(__file__).parent

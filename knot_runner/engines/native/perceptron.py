@@ -61,7 +61,7 @@ class Perceptron:
         self._layers = pairs(weights, layout)[1]
         self._gram = Gram(self._layers[0], images) if self._gram_pays() else None
         self._gram_velocities: dict[str, Tensor] = {}
-        self._pixels = _with_slack(images) if self._gram is None else images.flatten(1)  # which an epoch does not read
+        self._pixels = _with_slack(images) if self._gram is None else images.flatten(1)  # not read by epochs
         decay = recipe.weight_decay + recipe.proximal
         bias_decay = recipe.weight_decay * recipe.decay_biases + recipe.proximal
         self._options = (recipe.lr, recipe.momentum, decay, bias_decay, 1 / temperature)

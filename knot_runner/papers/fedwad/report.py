@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knot_runner.metrics import NUMBERS, ResultNumber
+from knot_runner.metrics import NUMBERS, Metric
 from knot_runner.papers.fedwad.clustered_table import ACCURACY_WEIGHTINGS, clustered
 from knot_runner.papers.fedwad.coreset_figures import coreset_images
 from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
@@ -24,7 +24,7 @@ def _gap(run: Run) -> float | str | None:
     return abs(run.result.value / exact - 1) if exact else "the exact distance is 0"
 
 
-NUMBERS.update(value=ResultNumber(preferred=True), classes_covered=ResultNumber("higher"))
+NUMBERS.update(value=Metric("value", None, preferred=True), classes_covered=Metric("classes covered", "higher"))
 FIGURES.update(
     moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
     distance_course=distance_course, coreset_images=coreset_images,

@@ -92,7 +92,7 @@ class Space:
             rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
             pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
             with torch.no_grad():
-                codes[rows] = self.model.encode(pixels).numpy()
+                codes[rows] = self.model.encoder(pixels).numpy()
         return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ class Space:
             pixels = points.reshape(-1, *self.shape)
         else:
             with torch.no_grad():
-                pixels = self.model.decode(torch.from_numpy(points.astype(np.float32))).numpy()
+                pixels = self.model.decoder(torch.from_numpy(points.astype(np.float32))).numpy()
         mean, std = self._scales(np.float64)
         return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
 

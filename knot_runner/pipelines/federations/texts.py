@@ -22,7 +22,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
-from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
+from knot_runner.models.pretrained import describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import (
     TOKENIZER_FILES,
     Encoded,
@@ -129,11 +129,9 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
         if spec.weights == "scratch" or network in seen:
             continue
         seen.append(network)
-        encoder = read_encoder(spec, data_root)
         with torch.device("meta"):
             model = TextClassifier(spec, as_kind(network.inputs, int), network.classes)
-        check_fits(encoder, model.bert.state_dict())
-        described[describe_weights(encoder)] = None
+        described[describe_weights(read_encoder(spec, model.bert.config, data_root))] = None
     return list(described)
 
 

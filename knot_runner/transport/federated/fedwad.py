@@ -75,13 +75,13 @@ class FederatedDistance:
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
-    #: xi^K
+    #: final measure xi^K
     xi: Measure
-    #: [K] points of xi^k
+    #: [K] number of points of each xi^k
     supports: tuple[int, ...]
-    #: [K] what the server knows after each iteration without any distance (Theorem 3.2); empty for random t
+    #: [K] estimates that the server computes without receiving distances (Theorem 3.2); empty for random t
     server_only: tuple[float, ...]
-    #: (epsilon, delta) spent by each client in all, by basic composition; None without privacy
+    #: total (epsilon, delta) of each client, by basic composition; None without privacy
     spent: tuple[float, float] | None
     #: traced runs: [K] value after each iteration; the last is ``value``
     values: tuple[float, ...] = ()

@@ -14,7 +14,7 @@ import numpy as np
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 from knot_runner.util.errors import UserError
 
-#: whole numbers beyond this are not all doubles
+#: Larger integers are not all exact in float64.
 MAX_UNITS = 2**53
 
 
@@ -95,7 +95,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarr
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 
-#: plan entries below this are rounding, where masses are not counts and sum to 1
+#: Smaller plan entries are rounding errors, if masses are not counts and sum to 1.
 _ROUNDING = 1e-14
 
 

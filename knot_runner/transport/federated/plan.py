@@ -11,11 +11,11 @@ from scipy.spatial.distance import cdist
 
 from knot_runner.util.errors import UserError
 
-#: pivots that the network simplex may take: this and ``PIVOTS_PER_POINT`` (n + m). Plans of 1000 to 3000 points took 15
-#: to 100 a point; POT's own default, 100 000 in all, leaves costs .8 % too high at 3000 x 3000 points in 784 dimensions
+#: The network simplex may take ``PIVOTS`` + ``PIVOTS_PER_POINT`` (n + m) pivots. Plans of 1000 to 3000 points took 15
+#: to 100 pivots per point. POT's default of 100,000 leaves costs .8% too high at 3000 x 3000 points in 784 dimensions.
 PIVOTS = 1_000_000
 PIVOTS_PER_POINT = 1_000
-#: up to so many features, differences are as fast as a matrix product, and keep all digits
+#: Up to this number of features, differences are as fast as a matrix product, and they keep all digits.
 FEW_FEATURES = 16
 #: POT's result codes
 OPTIMAL, STOPPED = 1, 3

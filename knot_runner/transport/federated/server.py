@@ -16,7 +16,7 @@ import numpy as np
 
 from knot_runner.transport.federated.measure import Measure, interpolate
 
-#: a generator of its own for names such as ("mu", "t", 3); the same names give the same numbers
+#: Function that returns a random generator for names such as ("mu", "t", 3). Equal names give equal numbers.
 Draws = Callable[..., np.random.Generator]
 
 

@@ -20,7 +20,7 @@ from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSe
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
-#: tells the streams of one seed apart
+#: Keys of the two random streams of one seed.
 START_KEY, TIMES_KEY = 0, 1
 
 
@@ -163,9 +163,9 @@ def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProd
     return LabelProducts(gram, len(start) + np.cumsum(counts) - counts, counts)
 
 
-#: sets in a block, at most
+#: Largest number of sets in a block.
 SETS_A_BLOCK = 10
-#: bytes that the interpolating measures of a tile may take, and the scores of one client in it
+#: Limits in bytes of the interpolating measures of a tile, and of the scores of one client in a tile.
 MEASURES, SCORES = 2**26, 2**27
 
 

@@ -2,7 +2,7 @@
 
 - Preparation, once per set: class statistics, and the set's part of iteration 1, whose first points are always equal
 - Tiles: FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
-- Processes: each tile goes to a worker process with one thread; all workers share the samples
+- Processes: each tile goes to a worker process with one thread, and all workers share the samples
 
 For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
 """
@@ -10,7 +10,6 @@ For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,60 +36,11 @@ from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 
-#: (task, shared arrays) -> result; a function of a module, so that another process finds it
-Work = Callable[[Any, list[np.ndarray]], Any]
-#: slow imports of a worker
-_PRELOADED = ["knot_runner.transport.otdd.matrix"]
-
-
-class OtddPool:
-    """``workers`` processes that run tasks on ``arrays``. With one worker, this process runs the tasks.
-
-    Use the pool in a ``with`` statement, which always ends the processes.
-    """
-
-    def __init__(self, arrays: list[np.ndarray], workers: int) -> None:
-        self._arrays = arrays
-        self._pool: TaskPool | None = None
-        if workers > 1:
-            shared = SharedArrays(arrays)
-            self._pool = TaskPool(workers, _PRELOADED, _prepare, shared)
-            shared.memory.close()
-
-    def __enter__(self) -> OtddPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.close()
-
-    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
-
-        Raises the exceptions of ``work``, and :class:`UserError` if a worker process died.
-        """
-        if self._pool is None:
-            with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
-                yield from ((index, work(task, self._arrays)) for index, task in enumerate(tasks))
-            return
-        for index, error, result in self._pool.run((work, task) for task in tasks):
-            if error is not None:
-                raise error
-            yield index, result
-
-
-def _prepare(_: Send, shared: SharedArrays) -> Handler:
-    """Limit a worker to one thread, and return the function that runs a task."""
-    threadpool_limits(1, "blas")
-    arrays = shared.arrays()
-    return lambda request: request[0](request[1], arrays)
-
-
-#: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
+#: With more plan entries (about ten seconds of work), worker processes save more time than they need to start.
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
-#: called with the pairs and values of every tile as it is finished
+#: Called with the pairs and values of every finished tile.
 _Progress = Callable[[list[SetPair], list[float]], None]
 
 
@@ -137,17 +87,45 @@ def _computed(
     if not tiles:
         return
     rows, means = _rows(sets, options)
+    with threadpool_limits(1, "blas"):
+        prepared = [_prepared(own, samples.labels, options, seed) for own, samples in zip(rows, sets, strict=True)]
+    tables, openings = zip(*prepared, strict=True)
+    if options.solver == "exact":
+        work, tasks = _exact, ((pairs, {number: tables[number] for number in np.unique(pairs)}) for pairs in tiles)
+    else:
+        work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
     entries = _plan_entries(max(map(len, rows)), sum(map(len, tiles)), options)
-    with OtddPool(rows, min(workers, len(tiles)) if entries > PARALLEL_FROM else 1) as pool:
-        prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
-        tables, openings = zip(*(prepared[number] for number in range(len(sets))), strict=True)
-        if options.solver == "exact":
-            work, tasks = _exact, ((pairs, {number: tables[number] for number in np.unique(pairs)}) for pairs in tiles)
-        else:
-            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
-        for index, values in pool.run(work, tasks):
-            _check_finite(values)
-            yield tiles[index], values.tolist()
+    for index, values in run_tasks(work, tasks, rows, min(workers, len(tiles)) if entries > PARALLEL_FROM else 1):
+        _check_finite(values)
+        yield tiles[index], values.tolist()
+
+
+def run_tasks(
+    work: Callable[[Any, list[np.ndarray]], Any], tasks: Iterable[Any], arrays: list[np.ndarray], workers: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
+
+    The tasks run in ``workers`` processes that share ``arrays``. With one worker, they run in this process. Raises the
+    exceptions of ``work``, and :class:`UserError` if a worker process died.
+    """
+    if workers == 1:
+        with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
+            yield from ((index, work(task, arrays)) for index, task in enumerate(tasks))
+        return
+    shared = SharedArrays(arrays)
+    with TaskPool(workers, ["knot_runner.transport.otdd.matrix"], _prepare, work, shared) as pool:
+        shared.memory.close()
+        for index, error, result in pool.run(tasks):
+            if error is not None:
+                raise error
+            yield index, result
+
+
+def _prepare(_: Send, work: Callable[[Any, list[np.ndarray]], Any], shared: SharedArrays) -> Handler:
+    """Limit a worker to one thread, and return the function that runs a task."""
+    threadpool_limits(1, "blas")
+    arrays = shared.arrays()
+    return lambda task: work(task, arrays)
 
 
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
@@ -171,18 +149,13 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 
 
 def _prepared(
-    task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
+    rows: np.ndarray, labels: np.ndarray, options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Return a set's class statistics and, for the federated solver, its first iteration.
-
-    ``task``: the set's number and labels [n].
-    """
-    number, labels = task
+    """Return the class statistics of one set and, for the federated solver, the set's first iteration."""
     with np.errstate(over="ignore"):
-        _check_finite(np.vdot(rows[number], rows[number]))
-    features = rows[number][:, : -len(np.unique(labels))]
-    table = class_table(LabeledSamples(features, labels), options.covariance, options.part)
-    return table, None if options.solver == "exact" else first_iteration(rows[number], about_mean(table), options, seed)
+        _check_finite(np.vdot(rows, rows))
+    table = class_table(LabeledSamples(rows[:, : -len(np.unique(labels))], labels), options.covariance, options.part)
+    return table, None if options.solver == "exact" else first_iteration(rows, about_mean(table), options, seed)
 
 
 def _tasks(

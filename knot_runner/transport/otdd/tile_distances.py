@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.small_support import best_plan
 
-#: From so many points on, plans are multiplied as sparse matrices: of S + n entries at most, S n as dense ones.
+#: From this number of points on, plans are multiplied as sparse matrices, which have at most S + n entries.
 SPARSE_FROM = 32
 
 

@@ -81,7 +81,7 @@ def test_pool_of_speakers_omits_texts_without_speaker():
     dealt = make_partition(by("speaker"), pool, 0)
     assert dealt.names == ["a Ann", "a Bo"] and [rows.tolist() for rows in dealt.train] == [[0, 2], [1]]
     assert [rows.tolist() for rows in dealt.test] == [[0], []]
-    assert dealt.notes == ["partition: 1 training and 2 test examples have no speaker and are left out"]
+    assert dealt.notes == ["partition: left out 1 training example and 2 test examples without a speaker"]
     large = make_partition(by("speaker", least=2), pool, 0)
     assert (
         large.names == ["a Ann"] and "left out 1 of 2 speakers, which have fewer training examples" in large.notes[-1]

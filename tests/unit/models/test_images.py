@@ -247,16 +247,16 @@ def layers(part):
 def test_conv_encoder_equals_sequential_layers_that_halve_each_side():
     for shape, code in (((3, 32, 32), 48 * 4 * 4), ((1, 28, 28), 48 * 3 * 3), ((2, 9, 15), 48 * 1 * 1)):
         model, x = build_encoder(spec("conv", [12, 24, 48]), shape), torch.randn(5, *shape)
-        assert model.encode(x).shape == (5, code) and model.code == code and model(x).shape == x.shape
+        assert model.encoder(x).shape == (5, code) and model.code == code and model(x).shape == x.shape
     with refuses():
         build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))
     model = build_encoder(spec("conv", [4, 6]), (2, 9, 7)).double()
     x = torch.randn(3, 2, 9, 7, dtype=torch.float64)
     (first, second), (third, last) = layers(model.encoder), layers(model.decoder)
     down = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten())
-    torch.testing.assert_close(model.encode(x), down(x), rtol=0, atol=0)
+    torch.testing.assert_close(model.encoder(x), down(x), rtol=0, atol=0)
     up = nn.Sequential(nn.Unflatten(1, (6, 2, 1)), third, nn.ReLU(), last)
-    torch.testing.assert_close(model.decode(down(x)), up(down(x)), rtol=0, atol=0)
+    torch.testing.assert_close(model.decoder(down(x)), up(down(x)), rtol=0, atol=0)
 
 
 def test_dense_encoder_equals_its_formula():
@@ -267,6 +267,6 @@ def test_dense_encoder_equals_its_formula():
     for number, layer in enumerate((first, second, third, last)):
         h = h @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
         if number == 1:
-            np.testing.assert_allclose(model.encode(x).detach().numpy(), h, rtol=1e-12)
+            np.testing.assert_allclose(model.encoder(x).detach().numpy(), h, rtol=1e-12)
         h = np.maximum(h, 0) if number in (0, 2) else h
     np.testing.assert_allclose(model(x).detach().numpy(), h.reshape(6, 1, 2, 4), rtol=1e-12)

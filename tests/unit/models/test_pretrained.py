@@ -14,7 +14,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
-from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
+from knot_runner.models.pretrained import describe_weights, load_pretrained, weight_files
 from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -101,7 +101,7 @@ def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
         "classifier.bias, classifier.weight, pooler.dense.bias and 1 more"
     )
     save_file({name: tensor.half() for name, tensor in old.items()}, file)
-    half = read_encoder(LOCAL, tmp_path).tensors[WORDS]
+    half = load_pretrained(model, LOCAL, tmp_path).tensors[WORDS]
     assert half.dtype == torch.float32 and torch.equal(half, saved[1][WORDS].half().float())
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from knot_runner import metrics
+from knot_runner.pipelines.parties.evaluation import measure_all
 from knot_runner.report.claims.verdicts import judge
 from tests.unit.report.made_runs import DATASETS, FLEET, LABELS, leaning, save_file, seal
 
@@ -33,7 +33,7 @@ def knot(factory, method, seed, skill, label="", rows=200):
         side: {name: (leaning(own, points, lean, rng), own) for name, own in labels.items()}
         for side, lean in (("before/", skill / 2), ("", skill))
     }
-    before, after = (metrics.measure_all(pairs, points) for pairs in arrays.values())
+    before, after = (measure_all(pairs, points) for pairs in arrays.values())
     factory.write(job, metrics=after, before=before)
     stored = {f"{side}{name}.probabilities": own[0] for side, pairs in arrays.items() for name, own in pairs.items()}
     save_file(stored | {f"{name}.labels": own for name, own in labels.items()}, job.folder / "predictions.safetensors")

@@ -42,14 +42,6 @@ def test_exact_otdd_equals_distance_of_augmented_points(sets, options, part):
     assert exact_otdd(a, b, options) == pytest.approx(ot.emd2([], [], ot.dist(x, y)), rel=1e-10)
 
 
-def test_features_all_equal(options):
-    """Without any spread, what is left is the distance of the means, of features and of labels."""
-    a, b = (LabeledSamples(np.full((6, 3), value), np.arange(6) % 2) for value in (1.0, 3.0))
-    for covariance, part in (("sigma_frobenius", "full"), ("sqrt_frobenius", "root_diagonal")):
-        settings = replace(options, solver="exact", covariance=covariance, part=part)
-        assert exact_otdd(a, b, settings) == pytest.approx(2 * 3 * 4.0)
-
-
 def samples(sizes, features, seed=0):
     draws = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)) * 3 + 1, sizes)

@@ -1,7 +1,6 @@
 """The fast matrix against the plain loop over pairs, and what it must not depend on."""
 
 import itertools
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.first_iteration import cut_tiles
-from knot_runner.transport.otdd.matrix import OtddPool
+from knot_runner.transport.otdd.matrix import run_tasks
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.oracles.transport.otdd.pair import FORMS, exact_otdd, pair_distance
@@ -119,17 +118,10 @@ def test_distance_matrix_refuses_huge_values_and_unequal_features(sets, options,
         distance_matrix(data, replace(options, covariance=covariance, part="full", solver=solver), SEED, 1)
 
 
-def _exits(task, arrays):
-    os._exit(task)
-
-
 def _fails(task, arrays):
     raise UserError(f"{task} of {arrays[0].sum()}")
 
 
-def test_errors_and_deaths_of_workers_are_said():
-    with OtddPool([np.ones(3)], 2) as pool:
-        with refuses():
-            list(pool.run(_fails, ["x"]))
-        with refuses():
-            list(pool.run(_exits, [1]))
+def test_run_tasks_raises_errors_of_workers():
+    with refuses():
+        list(run_tasks(_fails, ["x"], [np.ones(3)], 2))

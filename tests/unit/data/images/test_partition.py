@@ -172,7 +172,7 @@ def test_pairs_by_hand():
     assert counts(partition.train, made.train.labels, 5).tolist() == [[6, 12, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
     assert counts(partition.test, made.test.labels, 5).tolist() == [[3, 3, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
     assert partition.notes == [
-        "partition.groups: 5 training and 6 test examples are left out, since their classes are in no group"
+        "partition.groups: left out 5 training examples and 6 test examples, whose classes are in no group"
     ]
 
 
@@ -247,7 +247,7 @@ def test_manual_goes_through_a_class_in_order_and_repeats_it():
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
     assert several > 0
-    assert partition.notes == [f"partition: of 40 training examples, {several} are at several clients, {none} at none"]
+    assert partition.notes == [f"partition: of 40 training examples, {several} have several clients, {none} have none"]
 
 
 def test_manual_counts_classes_with_images_only():
@@ -264,7 +264,7 @@ def test_natural_by_hand():
     assert by_user.names == ["w2", "w4", "w9"]
     assert [rows.tolist() for rows in by_user.train] == [[2, 3, 4], [0, 1], [5]]
     assert [rows.tolist() for rows in by_user.test] == [[0], [1], []]
-    assert by_user.notes == ["partition: 1 test examples are of writers without training examples and are left out"]
+    assert by_user.notes == ["partition: left out 1 test example of writers without training examples"]
     by_file = make_partition(natural(by="file"), made, 0)
     assert by_file.names == ["a.json", "b.json"]
     assert [rows.tolist() for rows in by_file.train] == [[0, 1, 5], [2, 3, 4]]

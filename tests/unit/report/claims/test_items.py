@@ -8,6 +8,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from knot_runner import METRICS, Metric, metrics
+from knot_runner.pipelines.parties.evaluation import measure_all
 from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
@@ -36,7 +37,7 @@ def test_replicates_are_the_metrics_of_each_resample(factory, side, rows):
     points = np.array(run.result.labels.coordinates)
     for b in (0, 1, 2, 3, 17, RESAMPLES - 1):
         resample = {name: (p[draws[name][b]], y[draws[name][b]]) for name, (p, y) in stored.items()}
-        expected = metrics.measure_all(resample, points)
+        expected = measure_all(resample, points)
         for want in wanted:
             assert found[want][b] == pytest.approx(expected[want.measure][want.on], abs=1e-5), want
 
