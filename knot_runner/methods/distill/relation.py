@@ -25,7 +25,6 @@ from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
     NamedPairs,
-    NetworkOutputs,
     TapComparison,
     Term,
     TermBatch,
@@ -35,6 +34,7 @@ from knot_runner.methods.distill.term import (
     nothing_to_compare,
     unit_length,
 )
+from knot_runner.models.taps import NetworkOutputs
 from knot_runner.util.errors import UserError
 
 #: Largest batch whose B^3 angles are held at once; of larger ones as many angles at a time.

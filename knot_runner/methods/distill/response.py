@@ -19,8 +19,9 @@ from knot_runner.config.settings.methods.terms import (
     SinkhornTermSettings,
 )
 from knot_runner.engine.hardware import float64_device
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import TERMS, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.methods.losses import solver_of
+from knot_runner.models.taps import NetworkOutputs
 from knot_runner.transport import transport_loss
 
 

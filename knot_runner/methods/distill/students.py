@@ -32,17 +32,17 @@ from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, t
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,
-    FrozenTeachers,
-    OutputReader,
     TermSpec,
     WeightedTerms,
     frozen_network,
+    frozen_teachers,
     read_terms,
     valid_score,
     wanted_taps,
 )
-from knot_runner.methods.distill.term import NetworkOutputs, TermBatch
+from knot_runner.methods.distill.term import TermBatch
 from knot_runner.models.network import Network
+from knot_runner.models.taps import NetworkOutputs, read_taps
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class Students:
         student_taps, others = wanted_taps(specs, len(taught_by))
         if count > 1:  # each is read by the others, too
             student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
-        self.readers = [OutputReader(model, request.network, student_taps) for model in self.students]
+        self.readers = [read_taps(model, request.network, student_taps) for model in self.students]
         originals = None if request.originals is None else stored_examples(resources, request.originals)
         cached = request.augment == "none" and self.teacher is None
         pairs = zip(teachers, others, strict=False)
-        readers = [OutputReader(model, network, names) for (network, model), names in pairs]
-        self.frozen = FrozenTeachers(readers, self.train, cached, originals)
+        readers = [read_taps(model, network, names) for (network, model), names in pairs]
+        self.frozen = frozen_teachers(readers, self.train, cached, originals)
         self.losses = self._make_losses(specs)
         names = (request.seed, "first batches", request.party)
         #: of the first student, see :meth:`WeightedTerms.weigh`
@@ -183,7 +183,7 @@ class Students:
         The teachers are frozen models, the student's own past, or the other students.
         """
         positions, inputs = batch
-        outputs = [reader(inputs) for reader in self.readers]
+        outputs = [read(**inputs) for read in self.readers]
         if len(outputs) == 1:
             return [(outputs[0], self.frozen(positions, inputs))]
         detached = []

@@ -11,7 +11,7 @@ Terms that compare taps share the functions below, which sum over pairs and aver
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -19,22 +19,11 @@ from torch import Tensor, nn
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
+from knot_runner.models.taps import NetworkOutputs
 
 #: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
 #: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
 DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
-
-
-@dataclass(frozen=True)
-class NetworkOutputs:
-    """The outputs of one network for a batch.
-
-    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D]. Teacher outputs
-    have no gradient.
-    """
-
-    logits: Tensor
-    taps: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,7 @@ class TermBatch:
 
 #: Of each teacher, the (student's tap, teacher's tap) to be compared.
 NamedPairs = list[list[tuple[str, str]]]
-#: (student, teachers, batch) -> loss of each sample [B], or of the batch []
+#: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 #: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
 TapComparison = Callable[[Tensor, Tensor], Tensor]

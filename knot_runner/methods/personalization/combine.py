@@ -102,12 +102,13 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
     Ties count one half. The result is None if all pairs, or no pairs, are in the same group.
     """
+    from sklearn.metrics import roc_auc_score  # slow to import, and other personalizations do not need it
+
     same, others = _pairs(groups)
-    within, across = matrix[same], matrix[others].sort().values
-    if not len(within) or not len(across):
+    if not same.any() or not others.any():
         return None
-    below = torch.searchsorted(across, within) + torch.searchsorted(across, within, right=True)
-    return float(below.double().mean() / (2 * len(across)))
+    pairs = same | others
+    return float(roc_auc_score(same[pairs], matrix[pairs]))
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import torch
 
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs
+from knot_runner.methods.distill.term import TERMS, TermBatch, TermInputs
+from knot_runner.models.taps import NetworkOutputs
 from tests.changed_settings import terms_of
 
 LABELS = torch.tensor([2, 0, 3, -1, 1])

@@ -8,8 +8,8 @@ from torch import nn
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
 from knot_runner.methods.distill.synthesis import images, records
-from knot_runner.methods.distill.term import NetworkOutputs
 from knot_runner.models.layers import BatchNorm
+from knot_runner.models.taps import NetworkOutputs
 
 
 def normal(*shape, seed=0):

@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings.methods.federated import Stragglers
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.around.clusters import cluster_state, on_clock, per_cluster
+from knot_runner.methods.around.clusters import cluster_state, joint_row, per_cluster
 from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
@@ -173,12 +173,12 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     failing(dict.fromkeys(range(5), 0.5))
     assert len(played_rounds(both, config, everyone, world.engine)[1]) == 4  # nobody is ever through
     parts = [
-        {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0},
-        {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0},
+        {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0, "arrived": 3},
+        {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0, "arrived": 1},
     ]
-    assert on_clock(parts, [3, 1]) == {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 0.5}
-    parts[1]["staleness"] = None
-    assert on_clock(parts, [3, 0])["staleness"] == 0.0
+    assert joint_row(parts) == {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 0.5}
+    parts[1] |= {"staleness": None, "arrived": 0}
+    assert joint_row(parts)["staleness"] == 0.0
 
 
 def many_clients():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated.cohort import Inference
-from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
+from knot_runner.methods.around.privacy import clip, reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS, Gathering, Sent
 from knot_runner.methods.federated.feddistill import others_means
@@ -23,7 +23,7 @@ FD = settings("feddistill", aggregation="uniform")
 
 
 def mechanism(**changes):
-    return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
+    return Unaccounted(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def mean_logits(spec, round, rows, logits):
     sent = (clip(spec, Sent(client, 1, {"logits": own}), 2) for client, own in enumerate(logits))
     empty = {"logits": torch.zeros(rows, CLASSES, dtype=torch.float64)}
     gathering = Gathering(round, 2, sent, lambda: empty, "uniform")
-    return reduce(Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]
+    return reduce(spec, 3, True, gathering)[0]["logits"]
 
 
 class Answering:

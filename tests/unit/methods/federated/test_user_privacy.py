@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
+from knot_runner.methods.around.privacy import clip, reduce
 from knot_runner.methods.contract import Gathering, Sent
 from knot_runner.methods.messages import in_rounds
 from tests.unit.methods.federated import worlds
@@ -15,7 +15,7 @@ from tests.unit.methods.federated.worlds import CLASSES, SERVER, Unaccounted, ho
 
 def privacy(**changes):
     """Everybody takes part; nothing is clipped and no noise added, unless ``changes`` say so."""
-    return UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
+    return Unaccounted(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
                           "clients": 5, **changes})  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def mean_update(spec, seed, round, updates, like=None):
     sent = (clip(spec, Sent(client, 1, {"update": update}), 1) for client, update in enumerate(updates))
     like = updates[0] if like is None else like
     gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
-    mean, row = reduce(Unaccounted(spec, 0.01, 4, False), seed, True, gathering)
+    mean, row = reduce(spec, seed, True, gathering)
     return mean["update"], row
 
 

@@ -23,7 +23,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.privacy import Ledger, UserPrivacy, clip, reduce
+from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS, FurtherWork, Method, RoundMethod
 from knot_runner.methods.federation import Federation
@@ -188,8 +188,8 @@ def sampled(world: World, spec: UserPrivacy) -> World:
     return World(federation, world.engine).with_training(clients_per_round=spec.participants)
 
 
-class Unaccounted(Ledger):
-    """What a private run spends is not asked, so that its noise needs no accountant."""
+class Unaccounted(UserPrivacy):
+    """A mechanism whose noise needs no accountant, because nobody asks for its epsilon."""
 
     def epsilon(self, rounds: int) -> None:
         """Unknown."""
@@ -199,14 +199,12 @@ def private(config: FederatedSettings, federation: Federation, privacy: UserPriv
     """The method of ``config``, whose messages ``privacy`` clips and covers by noise as in a private run."""
     method = with_distillation(METHODS[config.algorithm], config)
     exchange = method.exchange and method.exchange(config)
-    ledger = Unaccounted(privacy, 0.01, federation.training.rounds, exchange is not None)
     return dataclasses.replace(
         method,
         fold_each=None,
         exchange=exchange and (lambda config: dataclasses.replace(exchange, reads="mean")),
         send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
-        reduce=functools.partial(reduce, ledger, federation.seed, method.fold is not None),
-        facts=ledger.facts,
+        reduce=functools.partial(reduce, privacy, federation.seed, method.fold is not None),
     )
 
 
