@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +27,7 @@ from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPa
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
-from knot_runner.methods.contract import RoundMethod, scored
+from knot_runner.methods.contract import RoundMethod, State, scored
 from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
@@ -37,10 +36,8 @@ from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-MutualState = dict[str, Any]
 
-
-def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
+def init(config: MutualSettings, federation: PartyFederation) -> State:
     """Return an empty state.
 
     Raises:
@@ -53,7 +50,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
     return {}
 
 
-def plan(config: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: MutualSettings, state: State, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(config, state, federation)
@@ -84,9 +81,9 @@ def plan(config: MutualSettings, state: MutualState, federation: PartyFederation
 
 
 def fold(
-    config: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
+    config: MutualSettings, state: State, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
+) -> tuple[State, State]:  # fmt: skip
     """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):

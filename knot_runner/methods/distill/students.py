@@ -220,17 +220,12 @@ class Students:
         values.sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
         if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
-            self._average(self.teacher, self.schedule.decay)
+            # decay teacher + (1 - decay) student; running statistics are copied
+            for mean, weights in zip(self.teacher.parameters(), self.students[0].parameters(), strict=True):
+                mean.lerp_(weights.detach(), 1 - self.schedule.decay)
+            for kept, statistics in zip(self.teacher.buffers(), self.students[0].buffers(), strict=True):
+                kept.copy_(statistics)
         return values.detach().mean()
-
-    @torch.no_grad()
-    def _average(self, teacher: nn.Module, decay: float) -> None:
-        """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
-        student = self.students[0]
-        for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
-            mean.lerp_(weights, 1 - decay)
-        for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
-            kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
         """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
@@ -35,7 +34,7 @@ from knot_runner.methods.messages import Exchange
 from knot_runner.util.errors import Misfit, UserError, counted
 
 #: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
-CENTERED = ("logits", "labels")
+CENTERED = {"logits", "labels"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,9 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     if not parts:
         return replace(sent, parts={})
     if phase == 2:
-        parts = {name: _centered(part) if name in CENTERED else part for name, part in parts.items()}
+        for name in parts.keys() & CENTERED:
+            logits = parts[name].double()
+            parts[name] = (logits - logits.mean(1, keepdim=True)).to(parts[name].dtype)
     squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
     norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
     if bound is not None and norm > bound:
@@ -201,10 +202,6 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
             deviation = privacy.noise_multiplier * bound / privacy.scale(name, gathering.phase)
             total.add_(draws_of_part.view(total.shape), alpha=deviation)
     return {name: total / privacy.participants for name, total in sums.items()}, row
-
-
-def _centered(logits: Tensor) -> Tensor:
-    return (logits.double() - logits.double().mean(1, keepdim=True)).to(logits.dtype)
 
 
 def _check_messages(setting: str, other_setting: str, method: Method, exchange: Exchange | None) -> None:
