@@ -36,19 +36,16 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    ``examples``: for each split, the client's rows [n] among the examples that an engine holds; ``size``: the number of
-    training examples.
+    ``examples``: for each split, the client's rows [n] among the examples that an engine holds.
     """
 
     name: str
     examples: dict[str, Tensor]
-    network: Network
-    size: int = 0
 
-    @staticmethod
-    def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
-        """Return a party with the given ``rows`` [n] of each split."""
-        return Party(name, rows, network, len(rows["train"]))
+    @property
+    def size(self) -> int:
+        """Return the number of training examples."""
+        return len(self.train)
 
     @property
     def train(self) -> Tensor:

@@ -183,7 +183,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
 
 def many_clients():
     federation = make_world([]).federation
-    client = Party.of_rows("one", federation.clients[0].network, train=torch.arange(1))
+    client = Party("one", {"train": torch.arange(1)})
     return dataclasses.replace(federation, clients=(client,) * 4000)
 
 

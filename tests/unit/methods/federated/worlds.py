@@ -112,7 +112,7 @@ def with_rows(federation: Federation, **rows) -> Federation:
     clients = []
     for number, client in enumerate(federation.clients):
         examples = client.examples | {split: own[number] for split, own in rows.items()}
-        clients.append(dataclasses.replace(client, examples=examples, size=len(examples["train"])))
+        clients.append(dataclasses.replace(client, examples=examples))
     return dataclasses.replace(federation, clients=tuple(clients))
 
 
@@ -151,7 +151,7 @@ def make_world(hidden: list[int]) -> World:
     rows = list(torch.arange(total).split(SIZES))
     start = ClientModel(weights.double(), buffers.double())
     federation = Federation(
-        clients=tuple(Party.of_rows(f"c{i}", network, train=r, test=r[:4]) for i, r in enumerate(rows)),
+        clients=tuple(Party(f"c{i}", {"train": r, "test": r[:4]}) for i, r in enumerate(rows)),
         labels=Labels(["a", "b", "c"], [[0.0], [1.0], [3.0]], "semantic"),
         training=TRAINING,
         seed=3,
