@@ -70,7 +70,7 @@ def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
 
 
 def assert_alike(recipe, chosen, count: int) -> None:
-    """What a recipe and settings both name is the same, key by key: ``count`` keys."""
+    """Check that a recipe and settings agree in all keys that both have: ``count`` keys."""
     shared = {field.name for field in dataclasses.fields(recipe)} & {field.name for field in dataclasses.fields(chosen)}
     assert len(shared) == count, shared
     assert {key: getattr(recipe, key) for key in shared} == {key: getattr(chosen, key) for key in shared}
