@@ -141,5 +141,5 @@ def _predict(stage: Any, party: StoredParty, state: State, examples: Ref) -> Pre
     return Predict(stage, party.name, party.network, ref_of(state[f"weights/{party.name}"]), examples)
 
 
-#: KNOT, and its teachers alone
+#: KNOT, and the training of its teachers only
 KNOT = RoundMethod(init, plan, fold)

@@ -121,19 +121,19 @@ class TrainParties(OwnTraining):
 
     stage: str
     party: str
-    #: names, by which their batches are drawn
+    #: names of the parties, which key the random order of their batches
     parties: tuple[str, ...]
     networks: tuple[Network, ...]
-    #: weights that they begin with
+    #: initial weights of each party
     starts: tuple[Ref, ...]
     trains: tuple[StoredPart, ...]
-    #: each None where nothing is held out
+    #: validation examples of each party; None if the party has none
     valids: tuple[StoredPart | None, ...]
     transfer: StoredPart
-    #: ``method.loss``
+    #: loss between the outputs of two parties (``method.loss``)
     loss: LossSettings
     weight: float
-    #: [C][d], where the classes lie
+    #: coordinates [C][d] of the classes
     points: list[list[float]]
     training: StageSettings
     seed: int

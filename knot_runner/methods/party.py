@@ -115,13 +115,15 @@ class PartyFederation:
     server: StoredParty
     transfer: StoredParty
     random: Ref | None = None
-    #: of training images
+    #: augmentation of the training images
     augment: Augment = "none"
-    #: identity of the pre-trained encoder
+    #: digest of the settings of a pretrained encoder
     weights: str = "scratch"
-    mean: list[float] = field(default_factory=list)  #: of the clients' images, per channel, in 0..1
+    #: mean and standard deviation of the clients' images, per channel, for pixels in 0..1
+    mean: list[float] = field(default_factory=list)
     std: list[float] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
+    #: notes for the user about models and data
+    notes: list[str] = field(default_factory=list)
 
     @property
     def teachers(self) -> list[StoredParty]:

@@ -19,7 +19,7 @@ from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import SERVER, FurtherWork, Method
 from knot_runner.methods.federation import Federation
 
-#: Groups of settings of what stands around a method, where they are not null; others are the method's own.
+#: Setting groups that wrap a method unless they are null. All other groups configure the method itself.
 AROUND = ("privacy", "fleet")
 
 

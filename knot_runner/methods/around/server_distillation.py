@@ -28,7 +28,7 @@ from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 
-#: The one teacher of ensemble=logits.
+#: The name of the single teacher with ensemble=logits.
 ENSEMBLE = "ensemble"
 
 

@@ -25,11 +25,11 @@ from knot_runner.models.network import Network
 from knot_runner.models.taps import NetworkOutputs, TapReader, check_taps, default_taps
 from knot_runner.util.errors import UserError
 
-#: Examples whose outputs show the shapes of taps.
+#: Number of examples whose outputs are computed to find the shapes of taps.
 SHOWN = 4
-#: Batches on which the terms' first values are measured.
+#: Number of batches on which the first values of the terms are measured.
 FIRST_BATCHES = 8
-#: A term below this share of the cross-entropy is 0 but for rounding.
+#: A term below this share of the cross-entropy is 0 up to rounding.
 ROUNDING_SHARE = 1e-6
 
 
@@ -109,7 +109,7 @@ class WeightedTerms(nn.Module):
             self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, inputs)
             if isinstance(loss, nn.Module):
                 self.modules_of_terms[spec.name] = loss
-        #: name -> weight; those that are "auto" are set by :meth:`weigh`
+        #: term name -> weight; :meth:`weigh` replaces "auto" by a number
         self.weights = {spec.name: spec.options.weight for spec in terms}
 
     def forward(
@@ -167,7 +167,7 @@ class WeightedTerms(nn.Module):
         return facts
 
 
-#: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
+#: Maximum size of a teacher's cached outputs, in bytes. Larger outputs are computed again for every batch.
 MOST_BYTES = 2**30
 
 

@@ -52,29 +52,29 @@ class TrainStudents(OwnTraining):
     The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
     """
 
-    #: distill, or that of a phase before (:mod:`knot_runner.methods.distill.distill`)
+    #: ``distill``, or ``phase<number>`` for an earlier phase (:mod:`knot_runner.methods.distill.distill`)
     stage: str
     party: str
     network: Network
     train: StoredPart
-    #: None: nothing is held out, and nothing selected
+    #: validation examples for the selection of an epoch, if any
     valid: StoredPart | None
-    #: ``method.terms``
+    #: loss terms, as in ``method.terms``
     terms: Terms
     schedule: DistillSchedule
-    #: frozen ones: network and weights of each
+    #: network and weights of each frozen teacher
     teachers: tuple[tuple[Network, Ref], ...]
-    #: [C][d], where the classes lie
+    #: coordinates [C][d] of the classes
     points: list[list[float]]
     auto_ratio: float
     training: StageSettings
     seed: int
     augment: Augment = "none"
-    #: digest of a pre-trained encoder's settings
+    #: digest of the settings of a pretrained encoder
     weights: str = "scratch"
-    #: the training images as the frozen teachers read them, in the same order, where the student sees a view of them
+    #: training images for the frozen teachers, in the same order, if the student reads transformed images
     originals: Ref | None = None
-    #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
+    #: weights of the student after the previous phase; None: random or pretrained initial weights
     start: Ref | None = None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
@@ -131,7 +131,7 @@ class Students:
             self.students.append(initial_model(resources, request.network, request.start, seed))
         self.module = nn.ModuleDict({"students": self.students})
         teachers = [(network, frozen_network(network, weights, resources)) for network, weights in request.teachers]
-        #: of a student that learns from its own past
+        #: the teacher of a student that learns from its own past weights
         self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
@@ -150,7 +150,7 @@ class Students:
         self.frozen = frozen_teachers(readers, self.train, cached, originals)
         self.losses = self._make_losses(specs)
         names = (request.seed, "first batches", request.party)
-        #: of the first student, see :meth:`WeightedTerms.weigh`
+        #: first values of the terms of the first student; see :meth:`WeightedTerms.weigh`
         self.first_values, *_ = [
             losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), request.auto_ratio)
             for number, losses in enumerate(self.losses)

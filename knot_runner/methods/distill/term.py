@@ -21,8 +21,8 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.models.taps import NetworkOutputs
 
-#: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
-#: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
+#: The default taps of a term: none (only logits), the features that the last layer reads, the middle or the last map of
+#: each network, or all maps.
 DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 
@@ -30,21 +30,21 @@ DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 class TermBatch:
     """The inputs that a term reads for a batch, in addition to the networks' outputs."""
 
-    #: [B]; ``UNLABELED`` where there is none
+    #: labels [B]; ``UNLABELED`` for examples without a label
     labels: Tensor
-    #: [B], places of the examples among all that the student trains on
+    #: positions [B] of the batch's examples among all training examples of the student
     positions: Tensor
-    #: of this step, on the CPU: random triples, negatives
+    #: random generator of the epoch, on the CPU, for example for triples and negatives
     draws: torch.Generator
-    #: from 1
+    #: the epoch, counted from 1
     epoch: int = 1
 
 
-#: Of each teacher, the (student's tap, teacher's tap) to be compared.
+#: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
 NamedPairs = list[list[tuple[str, str]]]
 #: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
-#: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
+#: (features of the student, features of a teacher) -> difference for each sample [B], or for the batch []
 TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -76,13 +76,13 @@ class Term:
     change only in training mode. A loss may draw from the batch's generator, so it is called exactly once in each step.
     """
 
-    #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
+    #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
     options: type
     make: Callable[[Any, TermInputs], TermLoss]
     taps: DefaultTaps = "none"
-    #: whether it reads what teachers say
+    #: whether the loss depends on teachers
     needs_teacher: bool = True
-    #: whether it is 0 for examples without labels
+    #: whether the loss is 0 for examples without labels
     reads_labels: bool = False
 
 
@@ -95,7 +95,7 @@ def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
     return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
 
 
-#: Name of a term, as in ``method.terms`` -> what it is.
+#: All terms, by their names in ``method.terms``.
 TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TERM_SETTINGS)
 
 

@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
 
-#: Clusters unless the settings say otherwise (FedWaD's public code, for any data).
+#: Default number of clusters (FedWaD's public code).
 CLUSTERS = 5
 
 

@@ -35,7 +35,7 @@ from knot_runner.methods.federated import own_models
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import Answers, Exchange
 
-#: Settings of the objective that the cross-entropy does not have.
+#: Names of the settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
 
 
@@ -133,7 +133,7 @@ def fold_labels(
     return after, {}
 
 
-#: the server trains nothing
+#: The server does not train.
 EXCHANGE = Exchange(ask, answer, lambda *_: [], fold_labels, answered_by="clients")
 PLAN = own_models.plan_with(regularized, own_models.plan)
 FEDDISTILL = replace(own_models.LOCAL, plan=PLAN, received=told, exchange=lambda config: EXCHANGE)

@@ -35,7 +35,7 @@ from knot_runner.methods.federated.own_models import kept_means, model_parts, pl
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
-#: Held-out examples that are classified at once.
+#: Batch size for the classification of held-out examples.
 ROWS = 256
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import Tensors
 
-#: Values of all models that are held in float64 at a time: 2 MB, which stay in a core's cache and need no fresh pages
-#: (with 64 MB a product takes four times as long).
+#: Number of values of all models that are converted to float64 at a time. These 2 MB fit in a core's cache; with 64 MB,
+#: a product takes four times as long.
 VALUES_AT_ONCE = 2**18
 
 

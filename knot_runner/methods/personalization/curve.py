@@ -15,7 +15,7 @@ from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
 Pair = tuple[float, float]
-#: Points of OOD accuracy that may be given up for ID accuracy.
+#: Losses of OOD accuracy, in percentage points, for which the best ID accuracy is reported.
 MATCHED = (1, 2, 5)
 
 

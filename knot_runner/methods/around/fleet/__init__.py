@@ -13,7 +13,7 @@ from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Parts of a message that are changes of the model, which count for less the older it is.
+#: Message parts that hold changes of the model. Their weight decreases with their staleness.
 DISCOUNTED = ("update", "statistics")
 
 

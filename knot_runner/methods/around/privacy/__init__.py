@@ -33,7 +33,7 @@ from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import Exchange
 from knot_runner.util.errors import Misfit, UserError, counted
 
-#: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
+#: Message parts that hold logits. Their rows are centered, which does not change the probabilities.
 CENTERED = {"logits", "labels"}
 
 

@@ -30,9 +30,9 @@ import numpy as np
 from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
-#: A noise multiplier that is found for an epsilon is rounded up to a multiple of 1 over this.
+#: A noise multiplier that is computed from an epsilon is rounded up to a multiple of 1 / PARTS.
 PARTS = 10_000
-#: Where it is looked for.
+#: Initial bracket of the search for the noise multiplier.
 BRACKET = 0.05, 1.0
 
 

@@ -27,7 +27,7 @@ from knot_runner.util.errors import DivergedError
 if TYPE_CHECKING:
     from knot_runner.methods.distill.synthesis.requests import MakeImages
 
-#: Steps of a generator's training from one commit to the next.
+#: Number of training steps of a generator between two commits.
 STEPS_AT_ONCE = 100
 
 
@@ -173,7 +173,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> fl
     return float(loss.detach())
 
 
-#: The tap whose size DAFL's loss has: what the last layer reads.
+#: The tap whose absolute values DAFL's loss maximizes: the input of the last layer.
 FEATURES = "features"
 
 

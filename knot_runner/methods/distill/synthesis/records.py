@@ -22,9 +22,9 @@ from knot_runner.engine.loop import EVALUATION_BATCH
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.taps import TapReader
 
-#: The name of the logits among taps.
+#: Name under which the logits are recorded, next to the taps.
 LOGITS = "logits"
-#: Recorded at most, of all classes together: their activations are in memory.
+#: Maximum number of images for the records of all classes, because all of their activations are in memory.
 MOST_IMAGES = 5000
 RecordsKind = Literal["top", "all", "spectral"]
 

@@ -34,7 +34,7 @@ class ReleaseRecords(OwnRequest):
     weights: Ref
     examples: Ref
     kind: Literal["top", "all", "spectral"]
-    #: of kind spectral
+    #: number of principal axes for kind=spectral, otherwise None
     components: int | None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
@@ -56,12 +56,12 @@ class MakeImages(OwnRequest):
 
     stage: Literal["synthetic"]
     party: str
-    #: the teacher's, and its weights
+    #: network and weights of the teacher
     network: Network
     weights: Ref
     synthesis: Synthesis
     records: Ref | None
-    #: of the teacher's images, per channel, in 0..1: public, as its architecture is
+    #: mean and standard deviation of the teacher's images, per channel, for pixels in 0..1 (public)
     mean: list[float]
     std: list[float]
     seed: int
