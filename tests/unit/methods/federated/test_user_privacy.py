@@ -126,36 +126,7 @@ def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, 
     assert all(one.row["clipped"] == 0 and len(one.row["update_norms"]) == 5 for one in rounds)
 
 
-#: Methods whose clients keep models of their own beside what they send, and the fields of a round that say so.
-OWN_MODELS = {
-    "ditto": {"own_loss"},
-    "apfl": {"alpha", "own_loss"},
-    "fedala": {"mix", "mix_passes"},
-    "fedsoup": {"pool_size"},
-}
-
-
-@pytest.mark.parametrize("changes", [*({"algorithm": name} for name in ("fedavg", "fedper", *OWN_MODELS)),
-                                     {"algorithm": "fedavg", "temperature": 0.25}], ids=str)  # fmt: skip
-def test_private_round_moves_global_model_by_clipped_updates(deep, changes):
-    """By what each client shares of one model, also where clients keep heads or models of their own, and says so."""
-    world = holding_out(deep).with_training(small_clients="allow")
-    config = settings(**{"aggregation": "uniform", **changes})
-    for round, one in enumerate(private_rounds(world, privacy(clip_norm=0.02), config)):
-        before = one.before["weights"]
-        total = torch.zeros_like(before)
-        for result in one.trained[:5]:
-            move = result.weights - before
-            if config.algorithm == "fedper":
-                move[head_of(before)] = 0.0
-            total += move * min(1, 0.02 / math.sqrt(float((move * move).sum())))
-        assert torch.allclose(one.after["weights"], before + total / 5, rtol=0, atol=1e-13)
-        assert one.row["clipped"] == 1.0 and len(one.row["update_norms"]) == 5
-        own = OWN_MODELS.get(config.algorithm, set()) if round or config.algorithm != "fedala" else set()
-        assert one.row.keys() - {"clipped", "update_norms"} == own | COSTS
-
-
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedper", "ditto"])
 def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     """Where there is no message its shape is that of the clients' messages: of FedPer without a head."""
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
@@ -180,22 +151,3 @@ def test_private_fedper_last_head_round_sends_nothing(deep):
     requests = method.plan(config, state, federation, rounds)
     after, row = method.fold(config, state, federation, rounds, requests, deep.engine.train(requests))
     assert torch.equal(after["weights"], state["weights"]) and row.keys() == COSTS and row["bytes_up"] == 0
-
-
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedgen"])
-@pytest.mark.parametrize("batchnorm", ["local", "averaged"])
-def test_running_statistics_stay_where_they_are(deep, algorithm, batchnorm):
-    """Each client keeps its own with batchnorm=local; nobody is sent another's, even if asked."""
-    config = settings(algorithm, batchnorm=batchnorm, aggregation="uniform")
-    federation, method = folding(deep, privacy(), config)
-    buffers = torch.tensor([0.0, 1.0])
-    state = {**method.init(config, federation), "buffers": buffers}
-    requests = method.plan(config, {**state, "buffers": buffers[:0]}, federation, 0)
-    trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in deep.engine.train(requests)]
-    after, _ = method.fold(config, state, federation, 0, requests, trained)
-    assert torch.equal(after["buffers"], buffers)
-    kept = {name: tensor for name, tensor in after.items() if name.endswith("/statistics")}
-    if batchnorm == "averaged":
-        assert kept == {}
-    else:
-        assert all(torch.equal(kept[f"client/{client}/statistics"], buffers + client) for client in range(5))
