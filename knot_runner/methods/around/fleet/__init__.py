@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from knot_runner import metrics
@@ -51,7 +52,7 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
+        factor = math.pow(1 + work.round - work.begun, -fleet.staleness_exponent)
         parts = method.message(config, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 
