@@ -2,8 +2,9 @@
 
 A term compares the outputs of the student and its teachers for one batch. To add a term:
 
-1. Write a dataclass of its options and a function ``make(options, inputs)`` that returns its loss. 2. Register
-``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists. 3. Set ``+method.terms.mine.weight=1``.
+1. Write a dataclass of the term's options, and a function ``make(options, inputs)`` that returns the loss.
+2. Register ``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists.
+3. Set ``+method.terms.mine.weight=1``.
 
 Terms that compare taps share the functions below, which sum over pairs and average over teachers.
 """
