@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,22 +56,11 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
     return one.folded, one.after, one.said, one.trained, one.asked.distillation
 
 
-class Answering:
-    def __init__(self, logits):
-        self.own = logits
-
-    def logits(self, inferences):
-        return self.own
-
-    def train(self, requests):
-        assert not requests
-        return []
-
-
 def label_means(spec, federation, round, requests, trained, logits):
     """The state after an exchange of FD, in which trained clients give their examples these ``logits``."""
     fd = in_rounds(worlds.private(FD, federation, spec), FD)
-    return fd.exchange(FD, {}, federation, round, requests, trained, Answering(logits))[0]
+    engine = SimpleNamespace(logits=lambda inferences: logits)
+    return fd.exchange(FD, {}, federation, round, requests, trained, engine)[0]
 
 
 def answers(engine, weights, rows):

@@ -10,7 +10,7 @@ from knot_runner.methods.around.privacy import clip, reduce
 from knot_runner.methods.contract import Gathering, Sent
 from knot_runner.methods.messages import in_rounds
 from tests.unit.methods.federated import worlds
-from tests.unit.methods.federated.worlds import CLASSES, SERVER, Unaccounted, holding_out, rounds_of, sampled, settings
+from tests.unit.methods.federated.worlds import SERVER, Unaccounted, holding_out, rounds_of, sampled, settings
 
 
 def privacy(**changes):
@@ -28,21 +28,10 @@ def mean_update(spec, seed, round, updates, like=None):
     return mean["update"], row
 
 
-def private_rounds(world, spec, config, rounds=2):
-    """``rounds`` private rounds."""
-    world = sampled(world, spec)
-    return rounds_of(world, config, rounds, worlds.private(config, world.federation, spec))
-
-
 def folding(world, spec, config):
     """(The federation as it is sampled, the private method of ``config`` in rounds)."""
     federation = sampled(world, spec).federation
     return federation, in_rounds(worlds.private(config, federation, spec), config)
-
-
-def head_of(weights):
-    """bool [P]: the last layer of the deep world."""
-    return torch.arange(len(weights)) >= len(weights) - (CLASSES * 5 + CLASSES)
 
 
 MOVES = torch.tensor([[3.0, 4.0], [0.3, -0.4], [0.0, 1.0]], dtype=torch.float64)
@@ -118,7 +107,8 @@ def test_poisson_draws_sample_clients_independently_at_rate(linear):
 def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
     config = settings(algorithm, aggregation="uniform", server=dataclasses.replace(SERVER, optimizer=server, lr=0.5))
     plain = rounds_of(deep.with_training(clients_per_round=5), config, 2)[-1].after
-    rounds = private_rounds(deep, privacy(), config)
+    world = sampled(deep, privacy())
+    rounds = rounds_of(world, config, 2, worlds.private(config, world.federation, privacy()))
     state = rounds[-1].after
     assert plain.keys() == state.keys()
     for name, tensor in plain.items():
@@ -134,9 +124,9 @@ def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     federation, method = folding(holding_out(deep), spec, config)
     state = {**method.init(config, federation), "buffers": torch.tensor([0.0, 1.0])}
     after, row = method.fold(config, state, federation, 1, [], [])
-    shared = (
-        ~head_of(state["weights"]) if algorithm == "fedper" else torch.ones_like(state["weights"], dtype=torch.bool)
-    )
+    shared = torch.ones_like(state["weights"], dtype=torch.bool)
+    if algorithm == "fedper":
+        shared = ~federation.layout.mask("head")
     noise, _ = mean_update(spec, 3, 1, [], state["weights"][shared])
     assert torch.equal(after["weights"][shared], state["weights"][shared] + noise)
     assert torch.equal(after["weights"][~shared], state["weights"][~shared])
