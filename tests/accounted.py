@@ -13,8 +13,9 @@ from tests.feddf_runs import setup_of
 accounted = pytest.mark.skipif(not importlib.util.find_spec("dp_accounting"), reason="needs the extra privacy")
 
 
-def mechanism(z: float, participants: int, clients: int, sampling: str = "poisson") -> UserPrivacy:
-    return UserPrivacy(1.0, z, sampling, participants, clients)
+def mechanism(z: float, participants: int, clients: int, sampling: str = "poisson", **facts) -> UserPrivacy:
+    """A mechanism with norms of at most 1; ``facts``: its ``rounds`` and ``delta``."""
+    return UserPrivacy(1.0, z, sampling, participants, clients, **facts)
 
 
 def private_of(tmp_path, words) -> tuple[Method, Federation, list[str]]:

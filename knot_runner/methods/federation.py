@@ -172,10 +172,9 @@ def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random:
         transfer: Rows [n] of the training examples that the server distills on.
         random: Rows [r] of the training examples from which biases are computed.
     """
-    network = federation.architectures[0].network
     return dataclasses.replace(
         federation,
-        server=Party("server", {"test": tests}, network),
-        transfer=Party("transfer", {"train": transfer}, network, len(transfer)),
+        server=Party("server", {"test": tests}),
+        transfer=Party("transfer", {"train": transfer}),
         random=random,
     )

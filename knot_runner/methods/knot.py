@@ -18,15 +18,13 @@ from knot_runner.config.settings.methods.knot import KnotSettings, TeachersSetti
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import RoundMethod, scored
+from knot_runner.methods.contract import RoundMethod, State, scored
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.methods.weighting import needs_bias, probability_bias
 
-KnotState = dict[str, Any]
 
-
-def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
+def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> State:
     """Return an empty state, after checking that the loss and the weighting exist and fit the labels."""
     if isinstance(config, KnotSettings):
         check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
@@ -34,7 +32,7 @@ def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -
 
 
 def plan(
-    config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int
+    config: KnotSettings | TeachersSettings, state: State, federation: PartyFederation, round: int
 ) -> list[StageRequest]:
     """Return the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
@@ -44,9 +42,9 @@ def plan(
 
 
 def fold(
-    config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int,
+    config: KnotSettings | TeachersSettings, state: State, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
+) -> tuple[State, State]:  # fmt: skip
     """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -68,7 +66,7 @@ def fold(
     return state, scored(row)
 
 
-def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_teachers(config: Any, state: State, federation: PartyFederation) -> list[StageRequest]:
     """Return requests that train every local model and the global model with cross-entropy (section 6).
 
     Teachers use the task's augmentation. The student does not, because soft labels belong to the original examples.
@@ -79,7 +77,7 @@ def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) ->
     ]
 
 
-def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_soft_labels(config: KnotSettings, state: State, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for every teacher's inference on the transfer set.
 
     If the weighting reads biases, also return requests for the random examples.
@@ -92,13 +90,13 @@ def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFe
     return requests + (plan_biases(config, state, federation) if needs_bias(config.weighting) else [])
 
 
-def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_biases(config: Any, state: State, federation: PartyFederation) -> list[StageRequest]:
     """Return requests for every teacher's inference on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
-def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_distillation(config: KnotSettings, state: State, federation: PartyFederation) -> list[StageRequest]:
     """Return the request that trains the student on the soft labels, starting from the global model (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
@@ -139,9 +137,9 @@ def _transfer_splits(federation: PartyFederation) -> dict[str, Ref]:
     return {split: examples[split] for split in ("train", "valid") if split in examples}
 
 
-def _predict(stage: Any, party: StoredParty, state: KnotState, examples: Ref) -> Predict:
+def _predict(stage: Any, party: StoredParty, state: State, examples: Ref) -> Predict:
     return Predict(stage, party.name, party.network, ref_of(state[f"weights/{party.name}"]), examples)
 
 
-#: KNOT, and its teachers alone
+#: KNOT, and the training of its teachers only
 KNOT = RoundMethod(init, plan, fold)

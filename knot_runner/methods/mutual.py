@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +20,14 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
-from knot_runner.engine.examples import Augment, InputBatch
+from knot_runner.engine.examples import Augment, ClientExamples, InputBatch
 from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Report, Resources, stored_examples, stored_model
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
-from knot_runner.methods.contract import RoundMethod, scored
+from knot_runner.methods.contract import RoundMethod, State, scored
 from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
@@ -37,10 +36,8 @@ from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-MutualState = dict[str, Any]
 
-
-def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
+def init(config: MutualSettings, federation: PartyFederation) -> State:
     """Return an empty state.
 
     Raises:
@@ -53,7 +50,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
     return {}
 
 
-def plan(config: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: MutualSettings, state: State, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(config, state, federation)
@@ -84,9 +81,9 @@ def plan(config: MutualSettings, state: MutualState, federation: PartyFederation
 
 
 def fold(
-    config: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
+    config: MutualSettings, state: State, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
+) -> tuple[State, State]:  # fmt: skip
     """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -124,19 +121,19 @@ class TrainParties(OwnTraining):
 
     stage: str
     party: str
-    #: names, by which their batches are drawn
+    #: names of the parties, which key the random order of their batches
     parties: tuple[str, ...]
     networks: tuple[Network, ...]
-    #: weights that they begin with
+    #: initial weights of each party
     starts: tuple[Ref, ...]
     trains: tuple[StoredPart, ...]
-    #: each None where nothing is held out
+    #: validation examples of each party; None if the party has none
     valids: tuple[StoredPart | None, ...]
     transfer: StoredPart
-    #: ``method.loss``
+    #: loss between the outputs of two parties (``method.loss``)
     loss: LossSettings
     weight: float
-    #: [C][d], where the classes lie
+    #: coordinates [C][d] of the classes
     points: list[list[float]]
     training: StageSettings
     seed: int
@@ -156,15 +153,56 @@ class TrainParties(OwnTraining):
         Raises:
             DivergedError: A loss is not finite.
         """
-        together = _Together(self, resources, report)
-        trainee = Trainee(
-            together.models,
-            make_optimizer(self.training, list(together.models.parameters())),
-            epoch=lambda number: together.epoch(number, trainee.optimizer),
-            score=together.score if any(valid is not None for valid in together.valids) else None,
-            weights=lambda: copy_weights(together.models),
-        )
+        starts = zip(self.networks, self.starts, strict=True)
+        models = nn.ModuleList(stored_model(resources, network, start) for network, start in starts)
+        trains = [stored_examples(resources, part.examples) for part in self.trains]
+        valids = [None if part is None else stored_examples(resources, part.examples) for part in self.valids]
+        transfer = stored_examples(resources, self.transfer.examples)
+        points = torch.tensor(self.points, dtype=torch.float64, device=float64_device(resources.device))
+        optimizer = make_optimizer(self.training, list(models.parameters()))
+
+        def step(batch: InputBatch, own_batches: list[Iterator[InputBatch]]) -> tuple[Tensor, int]:
+            """Take one optimizer step of every party; return the mean of the parties' losses, with weight 1."""
+            supervised, outputs = [], []
+            for model, examples, batches in zip(models, trains, own_batches, strict=True):
+                positions, inputs = next(batches)
+                labels = examples.labels[positions.to(examples.labels.device)]
+                supervised.append(F.cross_entropy(model(**inputs), labels))
+                outputs.append(model(**batch[1]))
+            mutual = peer_losses(self.loss, outputs, points)
+            losses = torch.stack([a + self.weight * b for a, b in zip(supervised, mutual, strict=True)])
+            optimizer.zero_grad(set_to_none=True)
+            losses.sum().backward()  # no party has a gradient of another's loss
+            optimizer.step()
+            return losses.detach().mean(), 1
+
+        def epoch(number: int) -> float:
+            """Train one epoch; return the mean loss over steps and parties."""
+
+            def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
+                pairs = zip(self.parties, trains, strict=True)
+                own_batches = [self._own_batches(party, examples, number) for party, examples in pairs]
+                return lambda batch: step(batch, own_batches)
+
+            return train_epoch(self, number, models, transfer, begin, report, self.stage)
+
+        def score(number: int) -> float:
+            """Return the macro-F1 on the validation examples, averaged over parties that have any."""
+            scores = []
+            for party, model, valid in zip(self.parties, models, valids, strict=True):
+                if valid is not None:
+                    scores.append(valid_score(model, valid, f"{self.stage} {party}", number))
+            return sum(scores) / len(scores)
+
+        held_out = any(valid is not None for valid in valids)
+        trainee = Trainee(models, optimizer, epoch, score if held_out else None, lambda: copy_weights(models))
         return train_epochs(trainee, work, self.training, "score")
+
+    def _own_batches(self, party: str, examples: ClientExamples, epoch: int) -> Iterator[InputBatch]:
+        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
+        for time in itertools.count():
+            order = generator(self.seed, "order", self.stage, party, epoch, time)
+            yield from examples.epoch(self.training.batch_size, order, drop_last=False, augment=self.augment)
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
@@ -181,58 +219,3 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
         log_p = torch.log_softmax(outputs, dim=-1)[:, None]
         losses.append(between(loss, log_p, others, points).mean())
     return losses
-
-
-class _Together:
-    """The parties' models and examples, and the training epochs over them."""
-
-    def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
-        self.request, self.report = request, report
-        self.models = nn.ModuleList(
-            stored_model(resources, network, start)
-            for network, start in zip(request.networks, request.starts, strict=True)
-        )
-        self.trains = [stored_examples(resources, part.examples) for part in request.trains]
-        self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
-        self.transfer = stored_examples(resources, request.transfer.examples)
-        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
-
-    def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """Train one epoch; return the mean loss over steps and parties."""
-
-        def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-            own_batches = [self._own_batches(party, number) for party in range(len(self.models))]
-            return lambda batch: (self._step(batch[1], [next(batches) for batches in own_batches], optimizer), 1)
-
-        request = self.request
-        return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
-
-    def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
-        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
-        request = self.request
-        for time in itertools.count():
-            order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
-            size, augment = request.training.batch_size, request.augment
-            yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
-
-    def _step(self, inputs: dict[str, Tensor], batches: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
-        """Take one optimizer step of every party; return the mean of the parties' losses."""
-        supervised, outputs = [], []
-        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
-            labels = examples.labels[positions.to(examples.labels.device)]
-            supervised.append(F.cross_entropy(model(**own_inputs), labels))
-            outputs.append(model(**inputs))
-        mutual = peer_losses(self.request.loss, outputs, self.points)
-        losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
-        optimizer.zero_grad(set_to_none=True)
-        losses.sum().backward()  # no party has a gradient of another's loss
-        optimizer.step()
-        return losses.detach().mean()
-
-    def score(self, epoch: int) -> float:
-        """Return the macro-F1 on the validation examples, averaged over parties that have any."""
-        scores = []
-        for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
-            if valid is not None:
-                scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
-        return sum(scores) / len(scores)

@@ -36,19 +36,16 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    ``examples``: for each split, the client's rows [n] among the examples that an engine holds; ``size``: the number of
-    training examples.
+    ``examples``: for each split, the client's rows [n] among the examples that an engine holds.
     """
 
     name: str
     examples: dict[str, Tensor]
-    network: Network
-    size: int = 0
 
-    @staticmethod
-    def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
-        """Return a party with the given ``rows`` [n] of each split."""
-        return Party(name, rows, network, len(rows["train"]))
+    @property
+    def size(self) -> int:
+        """Return the number of training examples."""
+        return len(self.train)
 
     @property
     def train(self) -> Tensor:
@@ -118,13 +115,15 @@ class PartyFederation:
     server: StoredParty
     transfer: StoredParty
     random: Ref | None = None
-    #: of training images
+    #: augmentation of the training images
     augment: Augment = "none"
-    #: identity of the pre-trained encoder
+    #: digest of the settings of a pretrained encoder
     weights: str = "scratch"
-    mean: list[float] = field(default_factory=list)  #: of the clients' images, per channel, in 0..1
+    #: mean and standard deviation of the clients' images, per channel, for pixels in 0..1
+    mean: list[float] = field(default_factory=list)
     std: list[float] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
+    #: notes for the user about models and data
+    notes: list[str] = field(default_factory=list)
 
     @property
     def teachers(self) -> list[StoredParty]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,19 @@ from knot_runner.config.settings.networks import (
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError, nearest
 
-#: batch -> (logits [B, C], tap -> output of the tap)
-TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+
+class NetworkOutputs(NamedTuple):
+    """The outputs of one network for a batch.
+
+    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D].
+    """
+
+    logits: Tensor
+    taps: dict[str, Tensor] = {}
+
+
+#: A function from a batch, given by keyword, to the network's outputs.
+TapReader = Callable[..., NetworkOutputs]
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ def check_taps(network: Network, names: Sequence[str], key: str) -> None:
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
     """Return a function that runs one forward pass of a batch.
 
-    The function returns logits [B, C] and tap -> output, with gradients. ``model`` is built from ``network``. If a
+    The function returns the network's outputs, with gradients. ``model`` is built from ``network``. If a
     module is called several times in a pass, its last output is read. A module that changes its input in place, such as
     ``ReLU(inplace=True)``, also changes the output of the tap before it.
 
@@ -104,7 +115,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
 
-    def read(**batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def read(**batch: Tensor) -> NetworkOutputs:
         outputs: dict[str, Any] = {}
         with ExitStack() as hooks:
             for name, point in points.items():
@@ -116,7 +127,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
                 if name in outputs:
                     what = f"returns {type(outputs[name]).__name__} instead of a tensor"
                 raise UserError(f"tap '{name}' of {network.spec.name} {what}. Use another tap", key)
-        return logits, {name: outputs[name] for name in points}
+        return NetworkOutputs(logits, {name: outputs[name] for name in points})
 
     return read
 
@@ -130,7 +141,7 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
         return model.features
     tap = "features"
     read = read_taps(model, network, [tap])
-    return lambda **batch: read(**batch)[1][tap]
+    return lambda **batch: read(**batch).taps[tap]
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:

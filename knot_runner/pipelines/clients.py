@@ -138,7 +138,7 @@ def make_setup(context: RunContext) -> Setup:
         unseen = unseen_clients(total, settings.held_out.unseen, settings.seed)
         partition.notes.append(f"partition.unseen: {len(unseen)} of {total} clients take part in no round")
     federation = Federation(
-        clients=tuple(_clients(partition, architectures)),
+        clients=tuple(_clients(partition)),
         labels=labels,
         training=training,
         seed=settings.seed,
@@ -203,12 +203,12 @@ def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> 
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
-def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
-    """Yield each client with its part of ``partition``. Clients take the ``architectures`` in turn."""
+def _clients(partition: Partition) -> Iterator[Party]:
+    """Yield each client with its part of ``partition``."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
         rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
-        yield Party.of_rows(name, architectures[number % len(architectures)].network, **rows)
+        yield Party(name, rows)
 
 
 def resident(task: ImageTask) -> list[ImageData]:

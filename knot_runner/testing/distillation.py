@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.strict import build
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import TERMS, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.methods.weighting import WEIGHTINGS, Weighting, needs_bias
+from knot_runner.models.taps import NetworkOutputs
 
 _LABELS = torch.tensor([1, 0, 3, UNLABELED, 2, 1])
 _ALL = torch.arange(len(_LABELS))

@@ -29,8 +29,8 @@ def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
     messages = 2 if method == "feddf" else 1
     transfer = TRANSFER if method in ("fedmd", "feddf") else []
     result, rows, _ = run(tmp_path, *PRIVATE, f"method={method}", *transfer)
-    facts, delta = result["privacy"], 6**-1.1
-    spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
+    facts = result["privacy"]
+    spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6, rounds=3, delta=6**-1.1))
     assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
     of_logits = {} if method in ("scaffold", "fedgen") else {"clip_logits": 10.0}
@@ -43,12 +43,12 @@ def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
 
 def test_noise_of_models_and_of_logits_differs():
     """Else the difference of the two would be free of it; sizes and bounds are alike here."""
-    spec, zeros = mechanism(1.0, 1, 2), torch.zeros(3, 3, dtype=torch.float64)
+    spec, zeros = Unaccounted(1.0, 1.0, "poisson", 1, 2), torch.zeros(3, 3, dtype=torch.float64)
 
     def noise(phase, name):
         sent = [clip(spec, Sent(0, 1, {name: zeros}), phase)]
         gathering = Gathering(0, phase, sent, lambda: {name: zeros}, "uniform")
-        return reduce(Unaccounted(spec, 0.01, 4, True), 0, True, gathering)[0][name].flatten()
+        return reduce(spec, 0, True, gathering)[0][name].flatten()
 
     found = [noise(1, "update"), noise(2, "logits"), noise(2, "labels")]
     for one, other in itertools.combinations(found, 2):
@@ -60,7 +60,7 @@ def test_noise_is_found_for_all_messages(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     words = replaced(PRIVATE, *asked)
     method, _, _ = private_of(tmp_path, [*words, "method=feddf", *TRANSFER])
-    one = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
+    one = noise_for(mechanism(0.0, 6, 6, rounds=3, delta=0.2), 5.0)
     found = method.facts(3, [])["privacy"]["noise_multiplier"]
     assert found == pytest.approx(2**0.5 * one, abs=2e-4)
 

@@ -28,9 +28,8 @@ def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *PRIVATE)
     said, notes = capsys.readouterr()
     facts = result["privacy"]
-    spec = mechanism(0.5, 3, 6)
-    delta = 6**-1.1
-    assert [row["epsilon"] for row in rows] == [epsilon_after(spec, delta)(done) for done in (1, 2, 3)]
+    spec = mechanism(0.5, 3, 6, rounds=3, delta=6**-1.1)
+    assert [row["epsilon"] for row in rows] == [epsilon_after(spec)(done) for done in (1, 2, 3)]
     assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
     assert "Epsilon covers the global models, not the accuracies in the records" in notes
@@ -84,7 +83,7 @@ def test_noise_larger_than_the_model_is_noted(method, size, tmp_path):
 def test_noise_that_is_found_for_an_epsilon(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     method, _, notes = private_of(tmp_path, replaced(PRIVATE, *asked))
-    found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
+    found = noise_for(mechanism(0.0, 6, 6, rounds=3, delta=0.2), 5.0)
     assert method.facts(3, [])["privacy"]["noise_multiplier"] == found
     (said,) = [note for note in notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
@@ -138,4 +137,4 @@ def test_privacy_epsilon_rejects_unreachable_values(tmp_path, capsys):
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 2
     assert "privacy.epsilon: 1e+09 is larger than" in capsys.readouterr().err
     with refuses():
-        noise_for(mechanism(0.0, 60, 60), 10**6, 1e-25, 1e-12)
+        noise_for(mechanism(0.0, 60, 60, rounds=10**6, delta=1e-12), 1e-25)

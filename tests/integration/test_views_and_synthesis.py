@@ -16,7 +16,6 @@ from knot_runner.engine.requests import request_key
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.distill import distill, learner
-from knot_runner.methods.distill.learner import OutputReader
 from knot_runner.methods.distill.students import Students
 from knot_runner.methods.distill.synthesis import images
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, generator_loss
@@ -322,7 +321,7 @@ def test_generator_steps_are_on_normalized_images(asked):
     images = GeneratedImages(request, config, model, CPU)
     pixels = images.module(torch.randn(10, config.latent, generator=generator(0, "synthetic", "student", 0)))
     mean, std = (torch.tensor(values)[:, None, None] for values in (request.mean, request.std))
-    said = OutputReader(model, request.network, ["features"])({"x": (pixels - mean) / std})
+    said = read_taps(model, request.network, ["features"])(x=(pixels - mean) / std)
     loss = images.epoch(1, lambda *_: None)
     assert loss == pytest.approx(generator_loss(said, "features", config).item(), rel=1e-5)
 

@@ -19,7 +19,7 @@ from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import SERVER, FurtherWork, Method
 from knot_runner.methods.federation import Federation
 
-#: Groups of settings of what stands around a method, where they are not null; others are the method's own.
+#: Setting groups that wrap a method unless they are null. All other groups configure the method itself.
 AROUND = ("privacy", "fleet")
 
 
@@ -38,10 +38,11 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
 
         method, federation, notes = privately(method, settings.privacy, settings, federation)
-    if getattr(settings.method, "top_k", None) is not None:
+    share = getattr(settings.method, "top_k", None)
+    if share is not None:
         from knot_runner.methods.around.compression import compressed
 
-        method = compressed(method, settings.method)
+        method = compressed(method, share)
     if settings.fleet is not None:
         from knot_runner.methods.around.fleet import on_fleet
 
@@ -60,18 +61,14 @@ def round_flops(
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    client = server = 0
-    answers = sum(len(inference.rows) for inference in further.inferences) * flops.forward
+    counts = {"client_flops": 0, "server_flops": 0}
     for request in [*requests, *further.distillation]:
-        if request.client != SERVER:
-            client += training_flops(request, flops)
-        else:
-            server += training_flops(request, flops)
-    if any(request.client == SERVER for request in further.distillation):
-        server += answers
-    else:
-        client += answers
-    return {"client_flops": client, "server_flops": server}
+        trainer = "server_flops" if request.client == SERVER else "client_flops"
+        counts[trainer] += training_flops(request, flops)
+    is_distilling = any(request.client == SERVER for request in further.distillation)
+    asked = sum(len(inference.rows) for inference in further.inferences)
+    counts["server_flops" if is_distilling else "client_flops"] += asked * flops.forward
+    return {**counts}
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,14 @@ from knot_runner.methods.contract import FurtherWork, RoundMethod, State
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Log entries that are summed over clusters.
-BYTES = ("bytes_down", "bytes_up")
+SUMS = ("bytes_down", "bytes_up", "dropped", "late", "partial", "distill_steps", "distill_tested")
+#: Log entries that are averaged over clusters, and the entry with each cluster's weight.
+MEANS = {
+    "staleness": "arrived",
+    "distill_loss": "distill_steps",
+    "distill_before": "distill_tested",
+    "distill_after": "distill_tested",
+}
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
@@ -45,12 +53,37 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
     return {f"cluster/{number}/{name}": value for number, state in enumerate(states) for name, value in state.items()}
 
 
+def joint_row(rows: list[State]) -> State:
+    """Combine the log entries of the clusters.
+
+    Only the entries in :data:`SUMS` and :data:`MEANS` and the ``clock`` are kept. Each cluster has its own clock, and
+    the latest clock is reported. A mean is None if no cluster has any weight.
+    """
+    joint: State = {}
+    for name in SUMS:
+        if any(name in row for row in rows):
+            joint[name] = sum(row.get(name, 0) for row in rows)
+    for name, weight in MEANS.items():
+        known = [row for row in rows if name in row]
+        if known:
+            weights = [row[weight] for row in known]
+            values = [row[name] if row[weight] else 0.0 for row in known]
+            joint[name] = float(np.average(values, weights=weights)) if any(weights) else None
+    clocks = [row["clock"] for row in rows if "clock" in row]
+    return {**joint, "clock": max(clocks)} if clocks else joint
+
+
 @dataclass(frozen=True)
 class _Clusters:
     """The functions of :class:`RoundMethod`, each of which calls the method once per cluster."""
 
     method: RoundMethod
     clusters: list[Federation]
+
+    def each(self, state: FederatedState) -> Iterator[tuple[Federation, FederatedState]]:
+        """Yield every cluster with its part of ``state``."""
+        for number, cluster in enumerate(self.clusters):
+            yield cluster, cluster_state(state, number)
 
     def init(self, config: FederatedSettings, _: Federation) -> FederatedState:
         """Return the initial states of all clusters as one state."""
@@ -59,56 +92,49 @@ class _Clusters:
     def plan(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
         """Return the requests of all clusters."""
         requests: list[LocalTraining] = []
-        for number, cluster in enumerate(self.clusters):
-            requests += self.method.plan(config, cluster_state(state, number), cluster, round)
+        for cluster, part in self.each(state):
+            requests += self.method.plan(config, part, cluster, round)
         return requests
 
     def fold(
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
-        """Fold the messages of each cluster. :func:`on_clock` combines the log entries."""
-        rows: list[State] = []
-        folded, participants = [], []
-        for number, cluster in enumerate(self.clusters):
-            after = cluster_state(state, number)
+        """Fold the messages of each cluster."""
+        states, rows = [], []
+        for cluster, part in self.each(state):
             row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
-            if work or (self.method.is_finished and not self.method.is_finished(config, after, cluster, round)):
-                after, row = self.method.fold(config, after, cluster, round, work, results)
-            folded.append(after)
-            rows.append(row)
-            participants.append(len({result.client for result in results}))
-        return joint_state(folded), _bytes(rows) | on_clock(rows, participants)
+            if work or (self.method.is_finished and not self.method.is_finished(config, part, cluster, round)):
+                part, row = self.method.fold(config, part, cluster, round, work, results)
+            states.append(part)
+            rows.append({**row, "arrived": len({result.client for result in results})})
+        return joint_state(states), joint_row(rows)
 
     def exchange(
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Run the exchange of each cluster. :func:`_distilled` combines the log entries."""
-        states = []
-        rows: list[State] = []
-        joint = FurtherWork()
-        for number, cluster in enumerate(self.clusters):
-            after = cluster_state(state, number)
+        """Run the exchange of each cluster."""
+        states, rows, joint = [], [], FurtherWork()
+        for cluster, part in self.each(state):
             work, results = _cluster_work(cluster, requests, trained)
             if work:
-                after, row, further = self.method.exchange(config, after, cluster, round, work, results, engine)
+                part, row, further = self.method.exchange(config, part, cluster, round, work, results, engine)
                 rows.append(row)
                 joint.inferences.extend(further.inferences)
                 joint.distillation.extend(further.distillation)
-            states.append(after)
-        return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
+            states.append(part)
+        return joint_state(states), joint_row(rows), joint
 
     def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
         """Return the model of the client's cluster."""
-        number = next(number for number, cluster in enumerate(self.clusters) if client in cluster.numbers)
-        return self.method.deployed(config, cluster_state(state, number), self.clusters[number], client)
+        cluster, part = next((cluster, part) for cluster, part in self.each(state) if client in cluster.numbers)
+        return self.method.deployed(config, part, cluster, client)
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
         """Return whether every cluster has finished."""
-        parts = enumerate(self.clusters)
-        return all(self.method.is_finished(config, cluster_state(state, at), group, round) for at, group in parts)
+        return all(self.method.is_finished(config, part, cluster, round) for cluster, part in self.each(state))
 
 
 def _cluster_work(
@@ -118,54 +144,3 @@ def _cluster_work(
     members = set(cluster.numbers)
     work = [request for request in requests if request.client in members]
     return work, [result for result in trained if result.client in members]
-
-
-def _bytes(rows: list[State]) -> State:
-    return {name: sum(row.get(name, 0) for row in rows) for name in BYTES}
-
-
-def on_clock(rows: list[State], participants: list[int]) -> State:
-    """Combine the fleet's log entries of all clusters; return {} without a fleet.
-
-    Each cluster has its own clock, and the latest clock is reported.
-
-    Args:
-        rows: The log entries of each cluster. They have no ``clock`` if the run has no fleet.
-        participants: The number of clients of each cluster that took part.
-    """
-    if not all("clock" in row for row in rows):
-        return {}
-    entries: State = {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}
-    staleness = _mean([row["staleness"] for row in rows], participants)
-    return {"clock": max(row["clock"] for row in rows), **entries, "staleness": staleness}
-
-
-def _distilled(rows: list[State]) -> State:
-    """Combine the log entries of the clusters' server distillation; return {} if no server distills.
-
-    Losses are averaged over steps, and accuracies over test examples.
-    """
-    if not rows:
-        return {}
-    steps = [row["distill_steps"] for row in rows]
-    losses = [row["distill_loss"] for row in rows]
-    entries: State = {"distill_loss": _mean(losses, steps), "distill_steps": sum(steps)}
-    if "distill_terms" in rows[0]:
-        entries["distill_terms"] = {}
-        for name, facts in rows[0]["distill_terms"].items():
-            means = {key: _mean([row["distill_terms"][name][key] for row in rows], steps) for key in facts}
-            entries["distill_terms"][name] = means
-    if all("distill_after" in row for row in rows):
-        tested = [row["distill_tested"] for row in rows]
-        for key in ("distill_before", "distill_after"):
-            entries[key] = _mean([row[key] for row in rows], tested)
-        entries["distill_tested"] = sum(tested)
-    return entries
-
-
-def _mean(values: list[float | None], weights: list[int]) -> float | None:
-    """Return the weighted mean of ``values``, or None if all weights are 0. A value whose weight is 0 may be None."""
-    if not sum(weights):
-        return None
-    known = [value if weight else 0.0 for value, weight in zip(values, weights, strict=True)]
-    return float(np.average(known, weights=weights))

@@ -9,21 +9,17 @@ from dataclasses import replace
 
 import torch
 
-from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.methods.contract import Method, Sent
 
-#: Bytes that say where an entry stands.
+#: Bytes of an entry's index.
 INDEX = 4
 
 
-def compressed(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` with clients that send only the largest entries of their update.
+def compressed(method: Method, share: float) -> Method:
+    """Return ``method`` with clients that send only the ``share`` of update entries with the largest absolute values.
 
-    ``top_k`` is the share of entries that are sent. The server treats the other entries as 0.
+    The server treats the other entries as 0.
     """
-    if not isinstance(config, AveragingSettings) or config.top_k is None:
-        return method
-    share = config.top_k
 
     def send(sent: Sent, phase: int) -> Sent:
         sent = method.send(sent, phase)

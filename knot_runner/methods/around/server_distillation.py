@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 
-#: The one teacher of ensemble=logits.
+#: The name of the single teacher with ensemble=logits.
 ENSEMBLE = "ensemble"
 
 
@@ -112,10 +112,13 @@ def fold(
     if not distilled:
         return state, {}
     models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
-    tested = 0
-    if federation.training.measures(round):
-        tested = sum(len(_tested(federation, result.client)) for result in distilled)
-    return {**state, **models}, distilled_row(distilled, tested)
+    loss = sum(result.loss for result in distilled) / len(distilled)
+    row: RoundRow = {"distill_loss": loss, "distill_steps": sum(result.steps for result in distilled)}
+    tested = sum(len(_tested(federation, result.client)) for result in distilled)
+    if federation.training.measures(round) and tested:
+        before, after = sum(result.before for result in distilled), sum(result.after for result in distilled)
+        row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
+    return {**state, **models}, row
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
@@ -184,19 +187,6 @@ def _request(
         network=number,
         held=len(split_transfer(spec, federation)[1]),
     )
-
-
-def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
-    """Return the log entries of the models ``distilled`` in a round.
-
-    ``tested`` is the total number of their test examples, or 0 without an evaluation.
-    """
-    loss, steps = sum(result.loss for result in distilled) / len(distilled), sum(result.steps for result in distilled)
-    row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
-    if tested:
-        before, after = sum(result.before for result in distilled), sum(result.after for result in distilled)
-        row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
-    return row
 
 
 def distilled_facts(rounds: int, rows: list[State]) -> State:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +32,14 @@ from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS, nothing
 from knot_runner.methods.distill.learner import (
     SHOWN,
-    FrozenTeachers,
-    OutputReader,
     WeightedTerms,
+    frozen_teachers,
     read_terms,
     wanted_taps,
 )
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch
+from knot_runner.methods.distill.term import TERMS, TermBatch
 from knot_runner.models.network import Network
+from knot_runner.models.taps import NetworkOutputs, read_taps
 from knot_runner.util.errors import UserError
 
 _KEY = "method.server_distillation.terms"
@@ -105,12 +105,12 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     names = (request.round, request.client)
     specs = read_terms(spec.terms, spec.network, [spec.network], _KEY)
     student_taps, (other,) = wanted_taps(specs, 1)
-    student, teacher = OutputReader(work.model, spec.network, student_taps), _Teacher(spec, work, other)
+    student, teacher = read_taps(work.model, spec.network, student_taps), _mean_teacher(spec, work, other)
     work.model.eval()
     with torch.no_grad(), seeded(request.seed, "adapters", *names):
         positions, inputs = next(work.examples.in_turn(SHOWN))
         points = torch.tensor(spec.points, dtype=torch.float64)
-        shown = student(inputs), teacher(positions, inputs)
+        shown = student(**inputs), teacher(positions, inputs)
         losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
@@ -124,7 +124,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         positions, inputs = batch
         unlabeled = torch.full_like(positions, UNLABELED, device=device)
         rows = TermBatch(unlabeled, positions.to(device), draws, 1 + next(finished) // per_epoch)
-        loss = losses(student(inputs), teacher(positions, inputs), rows)
+        loss = losses(student(**inputs), teacher(positions, inputs), rows)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -133,31 +133,30 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     return LocalResult(*take_steps(work.batches(), step, device, course.ends))
 
 
-class _Teacher:
-    """Callable (positions [B], inputs of a batch) -> outputs of the one teacher, the weighted mean over the clients.
+def _mean_teacher(
+    spec: TermSettings, work: LocalWork, taps: list[str]
+) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
+    """Return a function (positions [B], inputs of a batch) -> outputs of the one teacher, the mean over the clients.
 
-    ``taps``: the hidden layers that the terms read.
+    The mean is weighted. ``taps``: the hidden layers that the terms read.
     """
+    logits, readers = work.request.inputs[ENSEMBLE], []
+    for number in range(spec.models):
+        model = copy.deepcopy(work.model).requires_grad_(False).eval()
+        weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
+        flat.load_flat(model, work.layout, weights, buffers)
+        readers.append(read_taps(model, spec.network, taps))
+    clients = frozen_teachers(readers, work.examples, cached=True)
 
-    def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:
-        self._logits, self._sent = work.request.inputs[ENSEMBLE], None
-        self._mean = work.tensors.get("mean", torch.empty(0))
-        if spec.models:
-            readers = []
-            for number in range(spec.models):
-                model = copy.deepcopy(work.model).requires_grad_(False).eval()
-                weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
-                flat.load_flat(model, work.layout, weights, buffers)
-                readers.append(OutputReader(model, spec.network, taps))
-            self._sent = FrozenTeachers(readers, work.examples, cached=True)
-
-    def __call__(self, positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
+    def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
         device = next(iter(inputs.values())).device
-        logits = self._logits[positions.to(self._logits.device)].to(device)
-        if self._sent is None:
-            return [NetworkOutputs(logits)]
-        taps = [outputs.taps for outputs in self._sent(positions, inputs)]
-        return [NetworkOutputs(logits, _mean_taps(taps, self._mean[positions.to(self._mean.device)]))]
+        taken = logits[positions.to(logits.device)].to(device)
+        if not readers:
+            return [NetworkOutputs(taken)]
+        mean, each = work.tensors["mean"], [outputs.taps for outputs in clients(positions, inputs)]
+        return [NetworkOutputs(taken, _mean_taps(each, mean[positions.to(mean.device)]))]
+
+    return outputs_of
 
 
 def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:

@@ -15,7 +15,7 @@ from knot_runner.config.settings.methods.terms import CrdTermSettings
 from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs, unit_length
 from knot_runner.util.errors import UserError
 
-#: Added to the denominator of the estimated posterior, as in the authors' code.
+#: Constant that is added to the denominator of the estimated posterior, as in the authors' code.
 _FLOOR = 1e-7
 
 

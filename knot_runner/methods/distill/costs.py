@@ -23,7 +23,7 @@ from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.requests import ReleaseRecords
 from knot_runner.models.network import Network
 
-#: Of a number of the models, which stages train in float32.
+#: Bytes of one parameter. Stages train in float32.
 NUMBER_BYTES = 4
 
 
@@ -62,12 +62,13 @@ class StageCounter:
         Frozen teachers run once if there is no augmentation, otherwise in every epoch.
         """
         examples = request.train.examples
-        training = self._times(_passes(request.schedule) * epochs, request.network, examples)
         answers = 1 if request.augment == "none" else epochs
         seen = request.originals or examples
-        parts = [training, *(self._times(answers, network, seen) for network, _ in request.teachers)]
-        known = [part for part in parts if part is not None]
-        return sum(known) if len(known) == len(parts) else None
+        total = self._times(_passes(request.schedule) * epochs, request.network, examples)
+        for network, _ in request.teachers:
+            more = self._times(answers, network, seen)
+            total = None if total is None or more is None else total + more
+        return total
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""
@@ -88,7 +89,7 @@ def _passes(schedule: DistillSchedule) -> int:
     Training a student counts as 3 passes. A teacher that is the student's own past adds 1 pass. Students that teach
     each other add no pass, because their training outputs are reused.
     """
-    if isinstance(schedule, MutualSchedule):  # whose training outputs are also those of teachers
+    if isinstance(schedule, MutualSchedule):
         return 3 * schedule.students
     return 4 if isinstance(schedule, AverageSchedule | SnapshotSchedule) else 3
 

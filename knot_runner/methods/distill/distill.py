@@ -18,7 +18,6 @@ adapters of a phase do not.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -35,7 +34,7 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import RoundMethod, scored
+from knot_runner.methods.contract import RoundMethod, State, scored
 from knot_runner.methods.distill.learner import read_terms
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.images import batch_norms
@@ -45,10 +44,8 @@ from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-DistillState = dict[str, Any]
 
-
-def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
+def init(config: DistillSettings, federation: PartyFederation) -> State:
     """Return a state that names the teacher weights that are already in the store.
 
     Raises:
@@ -76,7 +73,7 @@ def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
     return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 
 
-def plan(config: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: DistillSettings, state: State, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     schedule = config.schedule
     if isinstance(schedule, GenerationsSchedule):
@@ -102,9 +99,9 @@ def plan(config: DistillSettings, state: DistillState, federation: PartyFederati
 
 
 def fold(
-    config: DistillSettings, state: DistillState, federation: PartyFederation, round: int,
+    config: DistillSettings, state: State, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[DistillState, dict[str, Any]]:  # fmt: skip
+) -> tuple[State, State]:  # fmt: skip
     """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
@@ -130,7 +127,7 @@ def fold(
     return state, scored(row)
 
 
-def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
+def plan_images(synthesis: Synthesis, state: State, federation: PartyFederation) -> list[StageRequest]:
     """Return the request that synthesizes images from the teacher or, first, the request for the records it needs."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
@@ -154,7 +151,7 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 
 
 def plan_generation(
-    config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
+    config: DistillSettings, state: State, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
     """Return the request that trains the student of generation ``round``. The last one is the run's student."""
     student = federation.server
@@ -213,7 +210,7 @@ def phases_of(config: DistillSettings) -> list[PhaseSettings]:
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
-def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
+def in_phase(config: DistillSettings, state: State, last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
     This training is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with

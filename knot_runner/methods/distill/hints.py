@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.terms import HintTermSettings
-from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs
+from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch
 from knot_runner.util.errors import UserError
 
 
@@ -80,8 +80,6 @@ class Hint(nn.Module):
         return (f - g).square().flatten(1).mean(1)
 
 
-def _make_hint(options: HintTermSettings, inputs: TermInputs) -> PairModules:
-    return PairModules(inputs, partial(Hint, options))
-
-
-TERMS["hint"] = Term(HintTermSettings, _make_hint, taps="middle")
+TERMS["hint"] = Term(
+    HintTermSettings, lambda options, inputs: PairModules(inputs, partial(Hint, options)), taps="middle"
+)

@@ -5,7 +5,7 @@ If possible, the outputs of frozen teachers are cached from one pass over all ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,16 @@ from knot_runner.engine.loop import EVALUATION_BATCH, Resources, finite_logits, 
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import copy_weights
-from knot_runner.methods.distill.term import TERMS, NamedPairs, NetworkOutputs, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import TERMS, NamedPairs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
-from knot_runner.models.taps import check_taps, default_taps, read_taps
+from knot_runner.models.taps import NetworkOutputs, TapReader, check_taps, default_taps
 from knot_runner.util.errors import UserError
 
-#: Examples whose outputs show the shapes of taps.
+#: Number of examples whose outputs are computed to find the shapes of taps.
 SHOWN = 4
-#: Batches on which the terms' first values are measured.
+#: Number of batches on which the first values of the terms are measured.
 FIRST_BATCHES = 8
-#: A term below this share of the cross-entropy is 0 but for rounding.
+#: A term below this share of the cross-entropy is 0 up to rounding.
 ROUNDING_SHARE = 1e-6
 
 
@@ -85,17 +85,6 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
     return list(student_taps), [list(names) for names in others]
 
 
-class OutputReader:
-    """Computes a network's outputs for a batch, including the requested taps."""
-
-    def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
-        self._read = read_taps(model, network, taps)
-
-    def __call__(self, inputs: Tensors) -> NetworkOutputs:
-        """Return the outputs for a batch."""
-        return NetworkOutputs(*self._read(**inputs))
-
-
 class WeightedTerms(nn.Module):
     """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
@@ -120,7 +109,7 @@ class WeightedTerms(nn.Module):
             self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, inputs)
             if isinstance(loss, nn.Module):
                 self.modules_of_terms[spec.name] = loss
-        #: name -> weight; those that are "auto" are set by :meth:`weigh`
+        #: term name -> weight; :meth:`weigh` replaces "auto" by a number
         self.weights = {spec.name: spec.options.weight for spec in terms}
 
     def forward(
@@ -178,46 +167,40 @@ class WeightedTerms(nn.Module):
         return facts
 
 
-#: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
+#: Maximum size of a teacher's cached outputs, in bytes. Larger outputs are computed again for every batch.
 MOST_BYTES = 2**30
 
 
-class FrozenTeachers:
-    """Callable (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+def frozen_teachers(
+    readers: Sequence[TapReader], examples: ClientExamples, cached: bool, originals: ImageExamples | None = None
+) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
+    """Return a function (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
 
-    Attributes:
-        readers: Callables that compute each teacher's outputs, with models in evaluation mode and without
-            gradients.
-        originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
+    Args:
+        readers: Functions that compute each teacher's outputs, with models in evaluation mode.
+        examples: The student's examples.
         cached: Whether inputs stay the same (no augmentation). If so, the outputs of one pass are cached, unless
             they take more than ``MOST_BYTES``.
+        originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
     """
+    seen = examples if originals is None else originals
+    teachers = [(read, _outputs_of_all(read, seen) if cached else None) for read in readers]
 
-    def __init__(
-        self,
-        readers: Sequence[OutputReader],
-        examples: ClientExamples,
-        cached: bool,
-        originals: ImageExamples | None = None,
-    ) -> None:
-        self._originals = originals
-        seen = examples if originals is None else originals
-        self._teachers = [(reader, _outputs_of_all(reader, seen) if cached else None) for reader in readers]
-
-    def __call__(self, positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
-        """Return the outputs of each teacher for the batch at ``positions`` [B] of the examples."""
-        if self._originals is not None:
-            inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
+    @torch.no_grad()
+    def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
+        if originals is not None:
+            inputs = {"x": originals.images[positions.to(originals.rows.device)]}
         outputs = []
-        for reader, kept in self._teachers:
+        for read, kept in teachers:
             if kept is None:
-                with torch.no_grad():
-                    outputs.append(reader(inputs))
+                outputs.append(read(**inputs))
             else:
                 rows = positions.to(kept.logits.device)
                 taps = {name: tap[rows] for name, tap in kept.taps.items()}
                 outputs.append(NetworkOutputs(kept.logits[rows], taps))
         return outputs
+
+    return outputs_of
 
 
 def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.Module:
@@ -226,11 +209,11 @@ def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.M
 
 
 @torch.no_grad()
-def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
+def _outputs_of_all(read: TapReader, examples: ClientExamples) -> NetworkOutputs | None:
     """Return the outputs for all examples, in order; None if they exceed the cache's limit."""
     kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
-        output = reader(inputs)
+        output = read(**inputs)
         outputs = {"": output.logits, **output.taps}  # no tap has an empty name
         if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
             return None

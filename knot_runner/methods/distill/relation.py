@@ -25,7 +25,6 @@ from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
     NamedPairs,
-    NetworkOutputs,
     TapComparison,
     Term,
     TermBatch,
@@ -35,13 +34,14 @@ from knot_runner.methods.distill.term import (
     nothing_to_compare,
     unit_length,
 )
+from knot_runner.models.taps import NetworkOutputs
 from knot_runner.util.errors import UserError
 
-#: Largest batch whose B^3 angles are held at once; of larger ones as many angles at a time.
+#: Largest batch size B for which all B^3 angles are held in memory. Larger batches compute as many angles at a time.
 ANGLES_AT_ONCE = 128
-#: Squared distances below so much of the squared lengths are rounding: the points are equal.
+#: Points whose squared distance is below this share of their squared lengths are equal up to rounding.
 _EQUAL = 1e-13
-#: Added to probabilities before their ratio is taken, as in the authors' code of PKT.
+#: Constant that is added to probabilities before their ratio is taken, as in the authors' code of PKT.
 _PKT_FLOOR = 1e-7
 
 

@@ -19,8 +19,9 @@ from knot_runner.config.settings.methods.terms import (
     SinkhornTermSettings,
 )
 from knot_runner.engine.hardware import float64_device
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import TERMS, Term, TermBatch
 from knot_runner.methods.losses import solver_of
+from knot_runner.models.taps import NetworkOutputs
 from knot_runner.transport import transport_loss
 
 
@@ -99,13 +100,9 @@ def transported(
     return transport_loss(p.to(device), q.to(device), points.to(device), solver_of(options)).mean(1).to(p)
 
 
-def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:
-    return partial(transported, options, inputs.points)
-
-
 TERMS["ce"] = Term(
     CeTermSettings, lambda options, _: partial(true_labels, options), needs_teacher=False, reads_labels=True
 )
 TERMS["kd"] = Term(KdTermSettings, lambda options, _: partial(softened_outputs, options))
 TERMS["dkd"] = Term(DkdTermSettings, lambda options, _: partial(decoupled, options), reads_labels=True)
-TERMS["sinkhorn"] = Term(SinkhornTermSettings, _make_sinkhorn)
+TERMS["sinkhorn"] = Term(SinkhornTermSettings, lambda options, inputs: partial(transported, options, inputs.points))

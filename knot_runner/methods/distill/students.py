@@ -32,17 +32,17 @@ from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, t
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,
-    FrozenTeachers,
-    OutputReader,
     TermSpec,
     WeightedTerms,
     frozen_network,
+    frozen_teachers,
     read_terms,
     valid_score,
     wanted_taps,
 )
-from knot_runner.methods.distill.term import NetworkOutputs, TermBatch
+from knot_runner.methods.distill.term import TermBatch
 from knot_runner.models.network import Network
+from knot_runner.models.taps import NetworkOutputs, read_taps
 
 
 @dataclass(frozen=True)
@@ -52,29 +52,29 @@ class TrainStudents(OwnTraining):
     The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
     """
 
-    #: distill, or that of a phase before (:mod:`knot_runner.methods.distill.distill`)
+    #: ``distill``, or ``phase<number>`` for an earlier phase (:mod:`knot_runner.methods.distill.distill`)
     stage: str
     party: str
     network: Network
     train: StoredPart
-    #: None: nothing is held out, and nothing selected
+    #: validation examples for the selection of an epoch, if any
     valid: StoredPart | None
-    #: ``method.terms``
+    #: loss terms, as in ``method.terms``
     terms: Terms
     schedule: DistillSchedule
-    #: frozen ones: network and weights of each
+    #: network and weights of each frozen teacher
     teachers: tuple[tuple[Network, Ref], ...]
-    #: [C][d], where the classes lie
+    #: coordinates [C][d] of the classes
     points: list[list[float]]
     auto_ratio: float
     training: StageSettings
     seed: int
     augment: Augment = "none"
-    #: digest of a pre-trained encoder's settings
+    #: digest of the settings of a pretrained encoder
     weights: str = "scratch"
-    #: the training images as the frozen teachers read them, in the same order, where the student sees a view of them
+    #: training images for the frozen teachers, in the same order, if the student reads transformed images
     originals: Ref | None = None
-    #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
+    #: weights of the student after the previous phase; None: random or pretrained initial weights
     start: Ref | None = None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
@@ -131,7 +131,7 @@ class Students:
             self.students.append(initial_model(resources, request.network, request.start, seed))
         self.module = nn.ModuleDict({"students": self.students})
         teachers = [(network, frozen_network(network, weights, resources)) for network, weights in request.teachers]
-        #: of a student that learns from its own past
+        #: the teacher of a student that learns from its own past weights
         self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
@@ -142,15 +142,15 @@ class Students:
         student_taps, others = wanted_taps(specs, len(taught_by))
         if count > 1:  # each is read by the others, too
             student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
-        self.readers = [OutputReader(model, request.network, student_taps) for model in self.students]
+        self.readers = [read_taps(model, request.network, student_taps) for model in self.students]
         originals = None if request.originals is None else stored_examples(resources, request.originals)
         cached = request.augment == "none" and self.teacher is None
         pairs = zip(teachers, others, strict=False)
-        readers = [OutputReader(model, network, names) for (network, model), names in pairs]
-        self.frozen = FrozenTeachers(readers, self.train, cached, originals)
+        readers = [read_taps(model, network, names) for (network, model), names in pairs]
+        self.frozen = frozen_teachers(readers, self.train, cached, originals)
         self.losses = self._make_losses(specs)
         names = (request.seed, "first batches", request.party)
-        #: of the first student, see :meth:`WeightedTerms.weigh`
+        #: first values of the terms of the first student; see :meth:`WeightedTerms.weigh`
         self.first_values, *_ = [
             losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), request.auto_ratio)
             for number, losses in enumerate(self.losses)
@@ -183,7 +183,7 @@ class Students:
         The teachers are frozen models, the student's own past, or the other students.
         """
         positions, inputs = batch
-        outputs = [reader(inputs) for reader in self.readers]
+        outputs = [read(**inputs) for read in self.readers]
         if len(outputs) == 1:
             return [(outputs[0], self.frozen(positions, inputs))]
         detached = []
@@ -220,17 +220,12 @@ class Students:
         values.sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
         if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
-            self._average(self.teacher, self.schedule.decay)
+            # decay teacher + (1 - decay) student; running statistics are copied
+            for mean, weights in zip(self.teacher.parameters(), self.students[0].parameters(), strict=True):
+                mean.lerp_(weights.detach(), 1 - self.schedule.decay)
+            for kept, statistics in zip(self.teacher.buffers(), self.students[0].buffers(), strict=True):
+                kept.copy_(statistics)
         return values.detach().mean()
-
-    @torch.no_grad()
-    def _average(self, teacher: nn.Module, decay: float) -> None:
-        """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
-        student = self.students[0]
-        for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
-            mean.lerp_(weights, 1 - decay)
-        for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
-            kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
         """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""

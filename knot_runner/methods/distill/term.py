@@ -2,8 +2,9 @@
 
 A term compares the outputs of the student and its teachers for one batch. To add a term:
 
-1. Write a dataclass of its options and a function ``make(options, inputs)`` that returns its loss. 2. Register
-``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists. 3. Set ``+method.terms.mine.weight=1``.
+1. Write a dataclass of the term's options, and a function ``make(options, inputs)`` that returns the loss.
+2. Register ``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists.
+3. Set ``+method.terms.mine.weight=1``.
 
 Terms that compare taps share the functions below, which sum over pairs and average over teachers.
 """
@@ -11,7 +12,7 @@ Terms that compare taps share the functions below, which sum over pairs and aver
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -19,43 +20,32 @@ from torch import Tensor, nn
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
+from knot_runner.models.taps import NetworkOutputs
 
-#: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
-#: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
+#: The default taps of a term: none (only logits), the features that the last layer reads, the middle or the last map of
+#: each network, or all maps.
 DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
-
-
-@dataclass(frozen=True)
-class NetworkOutputs:
-    """The outputs of one network for a batch.
-
-    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D]. Teacher outputs
-    have no gradient.
-    """
-
-    logits: Tensor
-    taps: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TermBatch:
     """The inputs that a term reads for a batch, in addition to the networks' outputs."""
 
-    #: [B]; ``UNLABELED`` where there is none
+    #: labels [B]; ``UNLABELED`` for examples without a label
     labels: Tensor
-    #: [B], places of the examples among all that the student trains on
+    #: positions [B] of the batch's examples among all training examples of the student
     positions: Tensor
-    #: of this step, on the CPU: random triples, negatives
+    #: random generator of the epoch, on the CPU, for example for triples and negatives
     draws: torch.Generator
-    #: from 1
+    #: the epoch, counted from 1
     epoch: int = 1
 
 
-#: Of each teacher, the (student's tap, teacher's tap) to be compared.
+#: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
 NamedPairs = list[list[tuple[str, str]]]
-#: (student, teachers, batch) -> loss of each sample [B], or of the batch []
+#: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
-#: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
+#: (features of the student, features of a teacher) -> difference for each sample [B], or for the batch []
 TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -87,13 +77,13 @@ class Term:
     change only in training mode. A loss may draw from the batch's generator, so it is called exactly once in each step.
     """
 
-    #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
+    #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
     options: type
     make: Callable[[Any, TermInputs], TermLoss]
     taps: DefaultTaps = "none"
-    #: whether it reads what teachers say
+    #: whether the loss depends on teachers
     needs_teacher: bool = True
-    #: whether it is 0 for examples without labels
+    #: whether the loss is 0 for examples without labels
     reads_labels: bool = False
 
 
@@ -106,7 +96,7 @@ def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
     return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
 
 
-#: Name of a term, as in ``method.terms`` -> what it is.
+#: All terms, by their names in ``method.terms``.
 TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TERM_SETTINGS)
 
 

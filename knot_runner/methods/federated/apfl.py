@@ -30,13 +30,8 @@ from knot_runner.engine.hardware import in_float64, zero_sum
 from knot_runner.engine.training import cut_rows, gradients_of, train_batch
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_means, kept_model
+from knot_runner.methods.federated.own_models import kept_means, kept_model, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
-
-
-def plan(config: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train the received model and the participant's own model in the same steps."""
-    return [_with_own(config, state, request) for request in averaging.plan(config, state, federation, round)]
 
 
 def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -54,7 +49,10 @@ def deployed(config: ApflSettings, state: FederatedState, federation: Federation
     )
 
 
-def _with_own(config: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
+def _with_own(
+    config: ApflSettings, state: FederatedState, federation: Federation, request: LocalTraining
+) -> LocalTraining:
+    """Return ``request`` that trains the received model and the participant's own model in the same steps."""
     personal = kept_model(state, request.client) or request.start
     alpha = state.get(f"client/{request.client}/alpha", torch.tensor(config.alpha, dtype=torch.float64))
     tensors = {"weights": personal.weights, "buffers": personal.buffers, "alpha": alpha}
@@ -113,6 +111,6 @@ def _mixed(alpha: float, personal: Tensor, sent: Tensor) -> Tensor:
 
 
 APFL = replace(
-    averaging.FEDAVG, plan=plan, deployed=deployed, own=own, one_model=False,
+    averaging.FEDAVG, plan=plan_with(_with_own), deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, alpha="alpha", own_loss="loss"),
 )  # fmt: skip

@@ -32,8 +32,7 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
     if schedule.shape == "step":
         return schedule.end if done == 1 else start
     if schedule.shape == "exponential":
-        factor: float = (schedule.end / start) ** done
-        return start * factor
+        return start * math.pow(schedule.end / start, done)
     share = done if schedule.shape == "linear" else (1 - math.cos(math.pi * done)) / 2
     return start + (schedule.end - start) * share
 

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 from scipy.sparse.csgraph import connected_components, laplacian
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
@@ -14,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
 
-#: Clusters unless the settings say otherwise (FedWaD's public code, for any data).
+#: Default number of clusters (FedWaD's public code).
 CLUSTERS = 5
 
 
@@ -59,7 +60,8 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
         notes.append(f"method.clustering.clusters={count}: chosen as half the number of clients")
     if settings.clusters == "eigengap":
         notes.append(f"method.clustering.clusters={count}: chosen by the widest gap between eigenvalues")
-    return Clusters(canonical(labels), values.tolist(), notes)
+    numbers, _ = pd.factorize(labels)  # in the order of the clusters' first clients
+    return Clusters(numbers.tolist(), values.tolist(), notes)
 
 
 def one_cluster(clients: int) -> Clusters:
@@ -121,13 +123,6 @@ def eigengap(values: np.ndarray) -> int:
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]
     return int(gaps.argmax()) + 1 if len(gaps) else 1
-
-
-def canonical(labels: np.ndarray) -> list[int]:
-    """Return ``labels`` [N] renumbered in the order of their first clients."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    numbers: list[int] = first.argsort().argsort()[inverse].tolist()
-    return numbers
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:

@@ -32,7 +32,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows, gradients_of
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts
+from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -49,12 +49,6 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
             f"expected at most {count}, the number of layers of the model, got {config.layers}", "method.layers"
         )
     return averaging.init(config, federation)
-
-
-def plan(config: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train from a participant's mix, or from the global model if it has no own model."""
-    requests = averaging.plan(config, state, federation, round)
-    return [_with_mix(config, state, federation, request) for request in requests]
 
 
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -88,6 +82,7 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 def _with_mix(
     config: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
+    """Return ``request`` that trains from the participant's mix, or from the global model if it has no own model."""
     personal = kept_model(state, request.client)
     if personal is None:
         return request
@@ -102,24 +97,15 @@ def _with_mix(
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Learn the mixing weights, and train from the mix (a local program).
 
+    Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
+
     ``settings``: the method's settings ``config``, ``start`` (the index of the first mixed parameter), and
     ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, ``mix`` [p]. The
     result holds the learned ``mix`` and the number of ``passes``.
     """
-    personal, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
-    mix, passes = _learn_mix(work, personal, sent, **settings)
-    loss, steps = work.train()
-    return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
-
-
-def _learn_mix(
-    work: LocalWork, personal: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
-) -> tuple[Tensor, int]:
-    """Return the learned W and the number of passes. Afterwards, the model in ``work`` holds the mix.
-
-    Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
-    """
+    config, start, max_epochs = (settings[name] for name in ("config", "start", "max_epochs"))
     request, mix, model = work.request, work.tensors["mix"], work.model
+    personal, sent = work.tensors["weights"], flat.flat_vectors(model)[0]
     draws = generator(request.seed, "fedala", request.round, request.client)
     count = max(1, round(config.share * len(request.rows)))
     chosen = torch.randperm(len(request.rows), generator=draws)[:count]
@@ -140,7 +126,8 @@ def _learn_mix(
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
     flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
-    return mix, len(losses)
+    loss_of_training, steps = work.train()
+    return LocalResult(loss_of_training, steps, {"mix": mix, "passes": torch.tensor(len(losses))})
 
 
 def _settled(losses: list[float], window: int, threshold: float) -> bool:
@@ -157,6 +144,6 @@ def _mixed(start: int, personal: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
 
 
 FEDALA = replace(
-    averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
+    averaging.FEDAVG, init=init, plan=plan_with(_with_mix), deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, mix="mix", mix_passes="passes"),
 )  # fmt: skip

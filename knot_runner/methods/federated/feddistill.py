@@ -35,24 +35,22 @@ from knot_runner.methods.federated import own_models
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import Answers, Exchange
 
-#: Settings of the objective that the cross-entropy does not have.
+#: Names of the settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
 
 
-def plan_regularized(
-    config: FedDistillSettings, state: FederatedState, federation: Federation, round: int
-) -> list[LocalTraining]:
-    """Return requests that train every participant's own model towards the other clients' latest logits."""
-    requests = own_models.plan(config, state, federation, round)
-    for index, request in enumerate(requests):
-        means = others_means(state, federation, request.client)
-        if means is not None:
-            logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
-            options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
-            objective = Objective(label_distillation, {**request.objective.settings, **options})
-            inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
-            requests[index] = replace(request, objective=objective, inputs=inputs)
-    return requests
+def regularized(
+    config: FedDistillSettings, state: FederatedState, federation: Federation, request: LocalTraining
+) -> LocalTraining:
+    """Return ``request`` that trains towards the other clients' latest logits, if there are any."""
+    means = others_means(state, federation, request.client)
+    if means is None:
+        return request
+    logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
+    options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
+    objective = Objective(label_distillation, {**request.objective.settings, **options})
+    inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
+    return replace(request, objective=objective, inputs=inputs)
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
@@ -135,6 +133,7 @@ def fold_labels(
     return after, {}
 
 
-#: the server trains nothing
+#: The server does not train.
 EXCHANGE = Exchange(ask, answer, lambda *_: [], fold_labels, answered_by="clients")
-FEDDISTILL = replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda config: EXCHANGE)
+PLAN = own_models.plan_with(regularized, own_models.plan)
+FEDDISTILL = replace(own_models.LOCAL, plan=PLAN, received=told, exchange=lambda config: EXCHANGE)

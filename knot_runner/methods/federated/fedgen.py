@@ -41,14 +41,14 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 
-#: Settings of the objective that the cross-entropy does not have.
+#: Names of the settings of the objective that the cross-entropy does not have.
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
-#: In a method's state: its weights and running statistics, and Adam's state.
+#: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
 MODEL, ADAM = "generator/model.", "generator/adam."
-#: Mean shares of labels are counts of so many examples.
+#: Number of examples for which mean label shares are converted to label counts.
 MILLION = 1_000_000
-#: What Adam keeps of each parameter.
+#: Names of the tensors that Adam holds for each parameter.
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 

@@ -31,11 +31,11 @@ from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, Local
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging, ditto
-from knot_runner.methods.federated.own_models import kept_means, model_parts
+from knot_runner.methods.federated.own_models import kept_means, model_parts, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
-#: Held-out examples that are classified at once.
+#: Batch size for the classification of held-out examples.
 ROWS = 256
 
 
@@ -56,20 +56,17 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     return averaging.init(config, federation)
 
 
-def plan(config: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train the received model and, in later rounds, select a soup."""
-    requests = averaging.plan(config, state, federation, round)
-    if round + 1 <= config.start * federation.training.rounds:
-        return requests
-    return [_with_soup(state, federation, request) for request in requests]
-
-
 def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Return the model that the client sent, and its pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
 
-def _with_soup(state: FederatedState, federation: Federation, request: LocalTraining) -> LocalTraining:
+def _with_soup(
+    config: FedsoupSettings, state: FederatedState, federation: Federation, request: LocalTraining
+) -> LocalTraining:
+    """Return ``request`` that trains the received model and, in later rounds, selects a soup."""
+    if request.round + 1 <= config.start * federation.training.rounds:
+        return request
     client = request.client
     tensors = {
         "valid": federation.clients[client].valid,
@@ -106,6 +103,6 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
 
 
 FEDSOUP = replace(
-    averaging.FEDAVG, init=init, plan=plan, deployed=ditto.deployed, own=own, one_model=False,
+    averaging.FEDAVG, init=init, plan=plan_with(_with_soup), deployed=ditto.deployed, own=own, one_model=False,
     observe=partial(kept_means, pool_size="pool_size"),
 )  # fmt: skip

@@ -6,12 +6,13 @@ model of their architecture.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
-from knot_runner.methods.federated.averaging import drawn_requests
+from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
@@ -22,7 +23,23 @@ def init(config: FederatedSettings, federation: Federation) -> FederatedState:
 
 def plan(config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Return requests that continue to train every participant's own model."""
-    return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
+    return averaging.drawn_requests(config, federation, round, partial(deployed, config, state, federation))
+
+
+def plan_with(
+    change: Callable[..., LocalTraining], plan: Callable[..., list[LocalTraining]] = averaging.plan
+) -> Callable[..., list[LocalTraining]]:
+    """Return a function like ``plan`` that changes each request.
+
+    ``change(config, state, federation, request)`` returns the changed request.
+    """
+
+    def changed_plan(
+        config: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> list[LocalTraining]:
+        return [change(config, state, federation, request) for request in plan(config, state, federation, round)]
+
+    return changed_plan
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -62,10 +79,11 @@ def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
     ``names`` maps each log entry to the name of its tensor.
     """
     row: RoundRow = {}
+    kept = [work.trained[0].kept for work in works]
     for entry, name in names.items():
-        means = [work.trained[0].kept[name].double().mean() for work in works if name in work.trained[0].kept]
+        means = [float(tensors[name].double().mean()) for tensors in kept if name in tensors]
         if means:
-            row[entry] = float(sum(means)) / len(means)
+            row[entry] = sum(means) / len(means)
     return row
 
 

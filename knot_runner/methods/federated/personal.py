@@ -92,5 +92,5 @@ def _in_phases(request: LocalTraining, *phases: Phase) -> LocalTraining:
     return replace(request, recipe=replace(request.recipe, phases=phases))
 
 
-#: FedRep and FedPer
+#: FedPer and FedRep
 SHARED_BODY = Method(init, plan, message, averaging.fold, deployed, received=received, one_model=False)

@@ -25,6 +25,7 @@ from knot_runner.config.settings.methods.federated import AveragingSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.own_models import plan_with
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 
@@ -46,13 +47,12 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
     return averaging.init(config, federation)
 
 
-def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return FedAvg's requests, with c - c_k added to every gradient (line 10)."""
-    requests = averaging.plan(config, state, federation, round)
-    server = control_of(state, "control")
-    return [
-        replace(request, control=server - control_of(state, f"client/{request.client}/control")) for request in requests
-    ]
+def corrected(
+    config: AveragingSettings, state: FederatedState, federation: Federation, request: LocalTraining
+) -> LocalTraining:
+    """Return ``request`` with c - c_k added to every gradient (line 10)."""
+    own = control_of(state, f"client/{request.client}/control")
+    return replace(request, control=control_of(state, "control") - own)
 
 
 def message(
@@ -104,5 +104,6 @@ def with_control(
 
 
 SCAFFOLD = Method(
-    init, plan, message, fold, averaging.deployed, keep=keep, received=with_control, unweighted=("control",)
-)
+    init, plan_with(corrected), message, fold, averaging.deployed, keep=keep, received=with_control,
+    unweighted=("control",),
+)  # fmt: skip

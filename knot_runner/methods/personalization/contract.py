@@ -74,11 +74,11 @@ class Point:
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
-#: (number of a point, client -> its model)
+#: Pairs of the number of a point and the clients' models at this point, by client.
 MeasuredModels = Iterator[tuple[int, dict[int, ClientModel]]]
-#: (settings, federation, state, round) -> all models that are measured after it
+#: (settings, federation, state, round) -> all models to evaluate after this round
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], MeasuredModels]
-#: arrays for the record, and facts for the result
+#: Arrays for the record, and facts for the result.
 Finished = tuple[dict[str, Tensor], dict[str, Any]]
 
 
@@ -98,13 +98,14 @@ class Personalization:
     rounds: Callable[[Any, PersonalFederation], int]
     points: Callable[[Any], list[Point]]
     measured: Measured
-    #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
-    #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
+    #: (settings, federation, state, losses) -> arrays for the record and facts for the result, after all rounds.
+    #: ``losses(client, models)`` [models, K] returns the mean loss of each model of a client on every client's test
+    #: examples.
     finish: Callable[..., Finished] | None = None
     check: Callable[[Any, Federation], list[str]] = lambda config, federation: []
 
 
-#: ``method.personalization.kind`` -> its functions; a plug-in may add its own.
+#: All personalizations, by ``method.personalization.kind``. Plug-ins may add more.
 PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers="methods")
 
 

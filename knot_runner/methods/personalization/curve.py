@@ -15,7 +15,7 @@ from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
 Pair = tuple[float, float]
-#: Points of OOD accuracy that may be given up for ID accuracy.
+#: Losses of OOD accuracy, in percentage points, for which the best ID accuracy is reported.
 MATCHED = (1, 2, 5)
 
 
@@ -60,9 +60,8 @@ def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) 
 
     - ``id_at_matched_ood``: the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0
     - ``gain_at_matched_ood``: the gain over theta_0 at 1 point
-    - ``area``: the hypervolume of :func:`area`, whose reference point is the OOD accuracy of guessing (``chance``) and
-    the
-      ID accuracy of theta_0
+    - ``area``: the hypervolume of :func:`area`. Its reference point is the OOD accuracy of guessing (``chance``) and
+      the ID accuracy of theta_0
 
     All variants of one federated run share this reference point.
     """

@@ -26,7 +26,7 @@ from knot_runner.methods.personalization.contract import (
     with_trained,
 )
 
-#: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
+#: Maximum number of parameters of all clients that train at the same time. At least ``FEWEST`` clients always do.
 PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from knot_runner.methods.federation import Federation
 from knot_runner.util.errors import UserError
 
-#: A client is hurt by its own model where this many more of its test examples are wrong than under the global model.
+#: A client is hurt by its own model if the model misclassifies at least this many more test examples than the global
+#: model.
 HURT_EXAMPLES = 2
 
 

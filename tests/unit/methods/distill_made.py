@@ -2,7 +2,8 @@
 
 import torch
 
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs
+from knot_runner.methods.distill.term import TERMS, TermBatch, TermInputs
+from knot_runner.models.taps import NetworkOutputs
 from tests.changed_settings import terms_of
 
 LABELS = torch.tensor([2, 0, 3, -1, 1])
@@ -19,12 +20,8 @@ def random_outputs(seed, trained=False, batch_size=5, classes=4, **shapes):
     return NetworkOutputs(normal(classes), {name: normal(*shape) for name, shape in shapes.items()})
 
 
-def pairs_of(student, teachers):
-    return [[(name, name) for name in student.taps] for _ in teachers]
-
-
 def made(name, student, teachers, pairs=None, examples=20, points=None, **options):
-    pairs = pairs_of(student, teachers) if pairs is None else pairs
+    pairs = [[(name, name) for name in student.taps]] * len(teachers) if pairs is None else pairs
     settings = terms_of({name: {"weight": 1.0, **options}})[name]
     return TERMS[name].make(settings, TermInputs(student, teachers, pairs, examples, points))
 

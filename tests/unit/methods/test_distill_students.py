@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from knot_runner import TERMS, Term, compose
 from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.methods.distill import learner
+from knot_runner.methods.distill import learner, students
 from knot_runner.methods.distill.distill import in_phase, phases_of
 from knot_runner.methods.distill.students import PickStudent, Students
 from knot_runner.models.network import build_network
+from knot_runner.models.taps import read_taps
 from tests.changed_settings import stage
 from tests.distill_runs import TWO_STAGE
 from tests.golden.messages import refuses
@@ -83,24 +84,19 @@ def test_sgd_with_milestones_equals_a_plain_loop(place):
     compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 
 
-def test_cached_teacher_outputs_match_recomputed_ones(place, monkeypatch):
-    teachers = [small.put_teacher(place, WIDE, 1), small.put_teacher(place, WIDE, 2)]
-    request = small.students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
-    kept, _ = small.trained(request, place, "a")
-    monkeypatch.setattr(learner, "MOST_BYTES", 0)
-    anew, _ = small.trained(request, place, "b")
-    for name, tensor in kept.items():
-        torch.testing.assert_close(anew[name], tensor, rtol=1e-4, atol=1e-5)
-
-
 def test_teacher_sees_same_crop_as_student(place, monkeypatch):
-    seen, real = [], learner.OutputReader.__call__
+    seen = []
 
-    def noted(self, inputs):
-        seen.append((self, inputs["x"].clone()))
-        return real(self, inputs)
+    def read_and_note(model, network, names):
+        read = read_taps(model, network, names)
 
-    monkeypatch.setattr(learner.OutputReader, "__call__", noted)
+        def noted(x):
+            seen.append((model, x.clone()))
+            return read(x=x)
+
+        return noted
+
+    monkeypatch.setattr(students, "read_taps", read_and_note)
     one = dataclasses.replace(small.students(place, {"ce": CE}).training, epochs=1)
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": CE, "kd": KD}, [teacher], augment="crop_flip", training=one)

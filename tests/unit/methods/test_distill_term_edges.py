@@ -13,7 +13,7 @@ from knot_runner.methods.distill.attention import pooled_to
 from knot_runner.methods.distill.contrastive import draw_negatives
 from knot_runner.methods.distill.hints import make_adapter
 from knot_runner.methods.distill.relation import draw_triples
-from knot_runner.methods.distill.term import NetworkOutputs
+from knot_runner.models.taps import NetworkOutputs
 from tests.changed_settings import terms_of
 from tests.golden.messages import refuses
 from tests.unit.methods.distill_made import a_batch, gradients, made, random_outputs

@@ -8,8 +8,8 @@ from torch import nn
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
 from knot_runner.methods.distill.synthesis import images, records
-from knot_runner.methods.distill.term import NetworkOutputs
 from knot_runner.models.layers import BatchNorm
+from knot_runner.models.taps import NetworkOutputs
 
 
 def normal(*shape, seed=0):
@@ -77,12 +77,10 @@ def test_activation_difference_scales_by_variance():
     torch.testing.assert_close(images.activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
 
 
-class Same:
+def same(x):
     """A network whose logits are the first two pixels, and whose one tap all four."""
-
-    def __call__(self, inputs):
-        flat = inputs["x"].flatten(1)
-        return NetworkOutputs(flat[:, :2], {"pixels": flat})
+    flat = x.flatten(1)
+    return NetworkOutputs(flat[:, :2], {"pixels": flat})
 
 
 def mixed_images(count=400):
@@ -104,7 +102,7 @@ def moments(examples, label):
 @pytest.mark.parametrize("kind", ["top", "all", "spectral"])
 def test_records_hold_the_moments_of_every_class(kind):
     examples = mixed_images()
-    actual = records.released_records(Same(), examples, 3, kind, 3)
+    actual = records.released_records(same, examples, 3, kind, 3)
     for label in (0, 1):
         mean, covariance = moments(examples, label)
         np.testing.assert_allclose(actual["pixels.mean"][label], mean, atol=1e-5)
@@ -126,7 +124,7 @@ def test_records_hold_the_moments_of_every_class(kind):
 @pytest.mark.parametrize("kind", ["all", "spectral"])
 def test_samples_have_the_moments_that_were_released(kind):
     examples = mixed_images()
-    actual = records.released_records(Same(), examples, 3, kind, 4)
+    actual = records.released_records(same, examples, 3, kind, 4)
     labels = torch.ones(40_000, dtype=torch.int64)
     sampled = records.sampled_activations(actual, labels, torch.Generator().manual_seed(0))
     mean, covariance = moments(examples, 1)
@@ -149,6 +147,6 @@ def test_samples_have_the_moments_that_were_released(kind):
 def test_released_records_use_first_images_per_class(monkeypatch, most, each):
     examples = mixed_images()
     monkeypatch.setattr(records, "MOST_IMAGES", most)
-    actual = records.released_records(Same(), examples, 3, "all", 0)
+    actual = records.released_records(same, examples, 3, "all", 0)
     some = examples.data.pixels[examples.labels == 1][:each].flatten(1)
     torch.testing.assert_close(actual["pixels.mean"][1], some.mean(0))

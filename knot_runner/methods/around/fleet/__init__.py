@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from knot_runner import metrics
@@ -13,7 +14,7 @@ from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Parts of a message that are changes of the model, which count for less the older it is.
+#: Message parts that hold changes of the model. Their weight decreases with their staleness.
 DISCOUNTED = ("update", "statistics")
 
 
@@ -51,7 +52,7 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
+        factor = math.pow(1 + work.round - work.begun, -fleet.staleness_exponent)
         parts = method.message(config, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 

@@ -25,7 +25,7 @@ from knot_runner.methods.around.fleet.synchronous import CLOCK
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
-#: Names of a state that are not sent to clients begin with these.
+#: Prefixes of state entries that are not sent to clients.
 NOT_SENT = ("client/", "server/", "fleet/")
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 

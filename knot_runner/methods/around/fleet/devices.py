@@ -6,6 +6,7 @@ engine, and also after a run resumes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from knot_runner.methods.contract import Method, Sent, size
 from knot_runner.methods.federated.averaging import received
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Bits of a number on its way, whatever the precision of the simulation.
+#: Bits of a number that clients send or receive, whatever the precision of the simulation.
 BITS = 32
 
 
@@ -106,8 +107,8 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
     """Return every client's first request, by client number, then every client's second request, and so on."""
     works = [work for _, work in sorted(by_client(requests).items())]
-    most = max(map(len, works), default=0)
-    return [work[turn] for turn in range(most) for work in works if turn < len(work)]
+    turns = itertools.zip_longest(*works)
+    return [request for request in itertools.chain.from_iterable(turns) if request is not None]
 
 
 def work_times(
@@ -140,8 +141,7 @@ def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining
     the same share of their epochs, at least one.
     """
     whole = _epochs(work[0])
-    kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work[1:]]
-    return [shortened(work[0], epochs), *kept]
+    return [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work]
 
 
 def _epochs(request: LocalTraining) -> int:

@@ -15,7 +15,7 @@ from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
-#: [1], virtual seconds since the start
+#: State entry [1] with the virtual seconds since the start.
 CLOCK = "fleet/clock"
 
 

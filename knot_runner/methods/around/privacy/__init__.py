@@ -23,7 +23,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
@@ -34,8 +33,8 @@ from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import Exchange
 from knot_runner.util.errors import Misfit, UserError, counted
 
-#: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
-CENTERED = ("logits", "labels")
+#: Message parts that hold logits. Their rows are centered, which does not change the probabilities.
+CENTERED = {"logits", "labels"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,10 @@ class UserPrivacy:
         messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
             receives noise of z times that bound. In units of their bounds, one client changes all of these vectors by
             at most sqrt(messages).
+        exchanges: Whether one of these vectors is a second message.
+        rounds: The number of rounds in which clients send messages. Local training after the last round sends
+            nothing and costs no privacy.
+        delta: The probability delta for which epsilon is computed.
     """
 
     clip_norm: float | None
@@ -64,6 +67,9 @@ class UserPrivacy:
     scales: tuple[tuple[str, float], ...] = ()
     clip_logits: float = 1.0
     messages: int = 1
+    exchanges: bool = False
+    rounds: int = 1
+    delta: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -82,6 +88,36 @@ class UserPrivacy:
             return self.clip_norm
         return self.clip_logits * math.sqrt(sum(len(part) for part in parts.values()))
 
+    def epsilon(self, rounds: int) -> float | None:
+        """Return epsilon after ``rounds``; None without noise."""
+        from knot_runner.methods.around.privacy.accountant import epsilon_after
+
+        return epsilon_after(self)(rounds)
+
+    def facts(self, rounds: int, rows: list[State]) -> State:
+        """Return the entry ``privacy`` of a result after ``rounds``. ``rows`` are the log rows of these rounds."""
+        from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
+
+        norms = [norm for row in rows for norm in row.get("update_norms", [])]
+        clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
+        facts: State = {
+            "epsilon": self.epsilon(rounds),
+            "delta": self.delta,
+            "unit": "client",
+            "neighbors": neighbors(self),
+            "sampling": self.sampling,
+            "rate": self.rate,
+            "noise_multiplier": self.noise_multiplier,
+            "clip_norm": self.clip_norm,
+            "rounds": min(rounds, self.rounds),
+            "accountant": accountant_name() if self.noise_multiplier else None,
+            "clipped": sum(clipped) / len(norms) if norms else None,
+            "median_norm": statistics.median(norms) if norms else None,
+        }
+        if self.exchanges:
+            facts |= {"clip_logits": self.clip_logits, "messages": self.messages}
+        return {"privacy": facts}
+
 
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
@@ -95,25 +131,20 @@ def privately(
     from knot_runner.methods.around.privacy import accountant  # with an extra, imported where there is noise
 
     exchange = None if method.exchange is None else method.exchange(settings.method)
-    messages = _messages(f"privacy={spec.name}", f"method={settings.method.name}", method, exchange)
-    known = _mechanism(spec, settings, federation, messages, method)
-    delta = known.clients**-1.1 if spec.delta is None else spec.delta  # the default of McMahan et al. 2018
-    rounds = federation.training.rounds
+    _check_messages(f"privacy={spec.name}", f"method={settings.method.name}", method, exchange)
+    privacy = _mechanism(spec, settings, federation, method, exchange)
     if spec.epsilon is not None:
-        known = replace(known, noise_multiplier=accountant.noise_for(known, rounds, spec.epsilon, delta))
-    if known.noise_multiplier:
-        accountant.accountant_name()  # a missing accountant is reported before training
-    ledger = Ledger(known, delta, rounds, exchange is not None)
+        privacy = replace(privacy, noise_multiplier=accountant.noise_for(privacy, spec.epsilon))
     means = None if exchange is None else replace(exchange, reads="mean")
     private = replace(
         method,
         fold_each=None,
         exchange=lambda config: means,
-        send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
-        reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
-        facts=lambda rounds, rows: method.facts(rounds, rows) | ledger.facts(rounds, rows),
+        send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
+        reduce=partial(reduce, privacy, federation.seed, method.fold is not None),
+        facts=lambda rounds, rows: method.facts(rounds, rows) | privacy.facts(rounds, rows),
     )
-    return (private, replace(federation, sampling=spec.sampling), _notes(settings, ledger, method, federation))
+    return private, replace(federation, sampling=spec.sampling), _notes(settings, privacy, method, federation)
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
@@ -122,7 +153,9 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     if not parts:
         return replace(sent, parts={})
     if phase == 2:
-        parts = {name: _centered(part) if name in CENTERED else part for name, part in parts.items()}
+        for name in parts.keys() & CENTERED:
+            logits = parts[name].double()
+            parts[name] = (logits - logits.mean(1, keepdim=True)).to(parts[name].dtype)
     squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
     norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
     if bound is not None and norm > bound:
@@ -130,7 +163,7 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     return replace(sent, parts=parts, facts={"norm": norm})
 
 
-def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
+def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
     The mean is the noisy sum divided by the expected number of clients. Log entries: the norms before clipping, the
@@ -139,12 +172,8 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
     Noise is drawn from (seed, round), separately for each message of a round, so that a resumed run adds the same
     noise.
     """
-    privacy = ledger.privacy
-    sums = {
-        name: torch.zeros(part.shape, dtype=torch.float64)
-        for name, part in gathering.empty().items()
-        if name != "statistics"
-    }
+    parts = gathering.empty()
+    sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items() if name != "statistics"}
     norms: list[float] = []
     for sent in gathering.sent:
         if sent.parts.keys() != sums.keys():
@@ -153,16 +182,17 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
             norms.append(sent.facts["norm"])
         for name, part in sent.parts.items():
             sums[name].add_(part.double())
-    spent = ledger.epsilon(gathering.round + 1) if gathering.phase == 1 else None
+    spent = privacy.epsilon(gathering.round + 1) if gathering.phase == 1 else None
     row: RoundRow = {} if spent is None else {"epsilon": spent}
     if not sums:
         return {}, row
-    bound = privacy.bound(sums, gathering.phase)
-    clipped = {} if not norms else {"clipped": sum(norm > (bound or math.inf) for norm in norms) / len(norms)}
+    bound, entry = privacy.bound(sums, gathering.phase), "clipped"
     if gathering.phase == 2 and sends_models:
-        row |= {f"logits_{name}": share for name, share in clipped.items()}
+        entry = "logits_clipped"
     else:
-        row |= {"update_norms": norms, **clipped}
+        row["update_norms"] = norms
+    if norms:
+        row[entry] = sum(norm > (bound or math.inf) for norm in norms) / len(norms)
     if bound is not None and privacy.noise_multiplier:
         stream = "noise" if gathering.phase == 1 else next(iter(sums))
         sizes = [part.numel() for part in sums.values()]
@@ -174,30 +204,20 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
     return {name: total / privacy.participants for name, total in sums.items()}, row
 
 
-def _centered(logits: Tensor) -> Tensor:
-    return (logits.double() - logits.double().mean(1, keepdim=True)).to(logits.dtype)
-
-
-def _messages(setting: str, other_setting: str, method: Method, exchange: Exchange | None) -> int:
-    """Return the number of messages that a client sends in a round.
-
-    Raises:
-        UserError: The server reads single messages, or clients send none.
-    """
-    first = method.fold is not None
-    if method.fold_each is not None and not first:
+def _check_messages(setting: str, other_setting: str, method: Method, exchange: Exchange | None) -> None:
+    """Raise :class:`UserError` if the server reads single messages, or if clients send none."""
+    if method.fold_each is not None and method.fold is None:
         why = "the server reads the message of each client, but only their mean is private"
         raise Misfit(setting, other_setting, why)
     if exchange is not None and exchange.reads == "each":
         why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
         raise Misfit(setting, other_setting, why, "Use method.server_distillation.ensemble=logits and weighting=A")
-    if not first and exchange is None:
+    if method.fold is None and exchange is None:
         raise Misfit(setting, other_setting, "the clients send nothing, so there is nothing to protect")
-    return first + (exchange is not None)
 
 
 def _mechanism(
-    spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
+    spec: UserPrivacySettings, settings: Settings, federation: Federation, method: Method, exchange: Exchange | None
 ) -> UserPrivacy:
     """Return the mechanism. Its noise multiplier is 0 if the accountant still has to compute the multiplier."""
     config = settings.method
@@ -216,77 +236,32 @@ def _mechanism(
             f"earlier rounds. The accountant does not cover this. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
-    scales = {
-        "control": spec.control_steps * federation.training.lr,
-        "labels": spec.label_scale * (spec.clip_norm or 1.0),
-    }
+    control, labels = spec.control_steps * federation.training.lr, spec.label_scale * (spec.clip_norm or 1.0)
     return UserPrivacy(
         spec.clip_norm,
         spec.noise_multiplier or 0.0,
         spec.sampling,
         participants,
         clients,
-        scales=tuple(scales.items()),
+        scales=(("control", control), ("labels", labels)),
         clip_logits=spec.clip_logits,
-        messages=messages,
+        messages=(method.fold is not None) + (exchange is not None),
+        exchanges=exchange is not None,
+        rounds=federation.training.rounds,
+        delta=clients**-1.1 if spec.delta is None else spec.delta,  # the default of McMahan et al. 2018
     )
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """The privacy loss of a run: ``rounds`` of the mechanism ``privacy``, with second messages if ``exchanges``."""
-
-    privacy: UserPrivacy
-    delta: float
-    rounds: int
-    exchanges: bool
-
-    def epsilon(self, rounds: int) -> float | None:
-        """Return epsilon after ``rounds``; None without noise.
-
-        Local training after the last round sends nothing and costs no privacy.
-        """
-        from knot_runner.methods.around.privacy.accountant import epsilon_after
-
-        return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
-
-    def facts(self, rounds: int, rows: list[State]) -> State:
-        """Return the entry ``privacy`` of a result after ``rounds``. ``rows`` are the log rows of these rounds."""
-        from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
-
-        privacy = self.privacy
-        norms = [norm for row in rows for norm in row.get("update_norms", [])]
-        clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
-        facts: State = {
-            "epsilon": self.epsilon(rounds),
-            "delta": self.delta,
-            "unit": "client",
-            "neighbors": neighbors(privacy),
-            "sampling": privacy.sampling,
-            "rate": privacy.rate,
-            "noise_multiplier": privacy.noise_multiplier,
-            "clip_norm": privacy.clip_norm,
-            "rounds": min(rounds, self.rounds),
-            "accountant": accountant_name() if privacy.noise_multiplier else None,
-            "clipped": sum(clipped) / len(norms) if norms else None,
-            "median_norm": statistics.median(norms) if norms else None,
-        }
-        if self.exchanges:
-            facts |= {"clip_logits": privacy.clip_logits, "messages": privacy.messages}
-        return {"privacy": facts}
-
-
-def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Federation) -> list[str]:
-    privacy = ledger.privacy
+def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation: Federation) -> list[str]:
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
     released = "the global models" if method.fold is not None else "the clients' mean logits"
-    spent = ledger.epsilon(ledger.rounds)
+    spent = privacy.epsilon(privacy.rounds)
     shown = "infinity" if spent is None else f"{spent:.3g}"
     notes = [
-        f"privacy: (epsilon, delta) = ({shown}, {ledger.delta:.2g}) at user level after "
-        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers {released}, "
-        "not the accuracies in the records. The noise is simulated"
+        f"privacy: (epsilon, delta) = ({shown}, {privacy.delta:.2g}) at user level after "
+        f"{counted(privacy.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers "
+        f"{released}, not the accuracies in the records. The noise is simulated"
     ]
     shared = shared_of(settings.method, federation)
     weights = federation.model.weights if shared is None else federation.model.weights[shared]
@@ -297,8 +272,8 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
             f"only {float(weights.norm()):.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
             "more clients per round"
         )
-    if ledger.delta > 1 / privacy.clients:
-        notes.append(f"privacy.delta: {ledger.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")
+    if privacy.delta > 1 / privacy.clients:
+        notes.append(f"privacy.delta: {privacy.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")
     if getattr(settings.model, "vocab", "") == "train":
         notes.append("privacy: model.vocab=train uses the clients' texts, which epsilon does not cover")
     return notes

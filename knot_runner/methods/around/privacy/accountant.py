@@ -30,9 +30,9 @@ import numpy as np
 from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
-#: A noise multiplier that is found for an epsilon is rounded up to a multiple of 1 over this.
+#: A noise multiplier that is computed from an epsilon is rounded up to a multiple of 1 / PARTS.
 PARTS = 10_000
-#: Where it is looked for.
+#: Initial bracket of the search for the noise multiplier.
 BRACKET = 0.05, 1.0
 
 
@@ -52,8 +52,10 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 
 @functools.cache
-def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
+def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
     """Return a function from rounds to epsilon. Without noise, the function returns None, which stands for infinity.
+
+    Epsilon stays the same after ``privacy.rounds``.
 
     Raises:
         UserError: The accountant is not installed.
@@ -71,47 +73,49 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
     each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
-        spent = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
+        divergences = min(rounds, privacy.rounds) * each
+        spent = float(library.rdp.compute_epsilon(orders, divergences, privacy.delta)[0]) if rounds else 0.0
         return spent if math.isfinite(spent) else None
 
     return epsilon
 
 
 @functools.cache
-def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``.
+def noise_for(privacy: UserPrivacy, epsilon: float) -> float:
+    """Return the smallest noise multiplier, rounded up, whose epsilon after all rounds is at most ``epsilon``.
 
     The multiplier of ``privacy`` is ignored.
 
     Raises:
         UserError: No multiplier reaches this epsilon.
     """
-    most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
+    most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]))(privacy.rounds)
     if most is not None and most <= epsilon:
         raise UserError(
             f"{epsilon:g} is larger than {most:,.0f}, the epsilon of noise multiplier {BRACKET[0]:g} after "
-            f"{rounds} rounds. Use a smaller epsilon",
+            f"{privacy.rounds} rounds. Use a smaller epsilon",
             "privacy.epsilon",
         )
-    multipliers = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
+    multipliers = [_calibrated(privacy, bound, epsilon) for bound in range(len(_events(privacy, 1.0)))]
     return math.ceil(min(multipliers) * PARTS) / PARTS
 
 
-def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
+def _calibrated(privacy: UserPrivacy, bound: int, epsilon: float) -> float:
     """Return the noise multiplier at which bound number ``bound`` of :func:`_events` gives ``epsilon``."""
     library = _library()
     try:
         calibrated: float = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
-            lambda multiplier: library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds),
+            lambda multiplier: library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], privacy.rounds),
             epsilon,
-            delta,
+            privacy.delta,
             library.LowerEndpointAndGuess(*BRACKET),
             tol=0.5 / PARTS,
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"{epsilon:g} cannot be reached in {rounds} rounds with any noise. Use a larger epsilon", "privacy.epsilon"
+            f"{epsilon:g} cannot be reached in {privacy.rounds} rounds with any noise. Use a larger epsilon",
+            "privacy.epsilon",
         ) from problem
     return calibrated
 

@@ -19,16 +19,15 @@ from knot_runner.config.settings.methods.distill import GeneratorSynthesis, Reco
 from knot_runner.engine.loop import Report
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.methods.distill.learner import OutputReader
 from knot_runner.methods.distill.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
-from knot_runner.methods.distill.term import NetworkOutputs
 from knot_runner.models.images import Shape
+from knot_runner.models.taps import NetworkOutputs, read_taps
 from knot_runner.util.errors import DivergedError
 
 if TYPE_CHECKING:
     from knot_runner.methods.distill.synthesis.requests import MakeImages
 
-#: Steps of a generator's training from one commit to the next.
+#: Number of training steps of a generator between two commits.
 STEPS_AT_ONCE = 100
 
 
@@ -108,7 +107,7 @@ class OptimizedImages:
         self.request, self.config, self.model, self.records, self.device = request, config, model, records, device
         self.shape = request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
-        self.read, self.scales = OutputReader(model, request.network, taps), scales_of(records)
+        self.read, self.scales = read_taps(model, request.network, taps), scales_of(records)
         mean, std = channel_scales(request, device)
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
         self.module = nn.Module()
@@ -141,7 +140,7 @@ class OptimizedImages:
     def _loss(self, x: Tensor, labels: Tensor, wanted: Tensors) -> Tensor:
         prior = image_prior(x, self.config.tv, self.config.l2)
         if isinstance(self.config, RecordsSynthesis):
-            output = self.read({"x": x})
+            output = self.read(x=x)
             return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior
         with statistics_losses(self.model) as differences:
             logits = self.model(x=x)
@@ -174,7 +173,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> fl
     return float(loss.detach())
 
 
-#: The tap whose size DAFL's loss has: what the last layer reads.
+#: The tap whose absolute values DAFL's loss maximizes: the input of the last layer.
 FEATURES = "features"
 
 
@@ -213,7 +212,7 @@ class GeneratedImages:
 
     def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
         self.request, self.config, self.device = request, config, device
-        self.read = OutputReader(model, request.network, [FEATURES])
+        self.read = read_taps(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
         self.module = image_generator(config.latent, config.width, request.network.shape).to(device)
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=config.lr)
@@ -224,7 +223,7 @@ class GeneratedImages:
         """Take the steps of epoch ``number``, counted from 1; return the loss of the last step."""
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
             pixels = self.module(self._latent(step, self.config.batch_size))
-            outputs = self.read({"x": (pixels - self.mean) / self.std})
+            outputs = self.read(x=(pixels - self.mean) / self.std)
             loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.config), step + 1)
             report(step + 1, self.config.steps, f"step {step + 1}")
         return loss

@@ -20,19 +20,19 @@ from torch import Tensor
 from knot_runner.engine.examples import ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.methods.distill.learner import OutputReader
+from knot_runner.models.taps import TapReader
 
-#: The name of the logits among taps.
+#: Name under which the logits are recorded, next to the taps.
 LOGITS = "logits"
-#: Recorded at most, of all classes together: their activations are in memory.
+#: Maximum number of images for the records of all classes, because all of their activations are in memory.
 MOST_IMAGES = 5000
 RecordsKind = Literal["top", "all", "spectral"]
 
 
 def released_records(
-    reader: OutputReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
+    read: TapReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
 ) -> Tensors:
-    """Return the records of the logits and of all taps that ``reader`` reads, float32.
+    """Return the records of the logits and of all taps that ``read`` returns, float32.
 
     Record names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C,
     k, D]. The entries of a class without examples are 0.
@@ -42,7 +42,7 @@ def released_records(
     examples = ImageExamples(examples.data, examples.rows[rows], examples.dtype)
     labels = examples.labels.cpu()
     records: dict[str, list[Tensor]] = {}
-    for name, values in activations_of(reader, examples).items():
+    for name, values in activations_of(read, examples).items():
         for label in range(classes):
             of_label = values[labels == label]
             statistics = {"mean": _mean(of_label)}
@@ -59,11 +59,11 @@ def released_records(
 
 
 @torch.no_grad()
-def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
+def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
     """Return the logits and taps of every image, by name, each [N, D] on the CPU, in image order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
-        output = reader(inputs)
+        output = read(**inputs)
         for name, values in {LOGITS: output.logits, **output.taps}.items():
             parts.setdefault(name, []).append(values.flatten(1).cpu())
     return {name: torch.cat(batches) for name, batches in parts.items()}

@@ -17,11 +17,11 @@ from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Report, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
 from knot_runner.engine.training import Trainee, train_epochs
-from knot_runner.methods.distill.learner import OutputReader, frozen_network
+from knot_runner.methods.distill.learner import frozen_network
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, batch_norms
 from knot_runner.methods.distill.synthesis.records import released_records
 from knot_runner.models.network import Network
-from knot_runner.models.taps import tap_names
+from knot_runner.models.taps import read_taps, tap_names
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReleaseRecords(OwnRequest):
     weights: Ref
     examples: Ref
     kind: Literal["top", "all", "spectral"]
-    #: of kind spectral
+    #: number of principal axes for kind=spectral, otherwise None
     components: int | None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
@@ -42,8 +42,8 @@ class ReleaseRecords(OwnRequest):
         began = time.monotonic()
         examples = stored_examples(resources, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
-        reader = OutputReader(frozen_network(self.network, self.weights, resources), self.network, taps)
-        records = released_records(reader, examples, self.network.classes, self.kind, self.components or 0)
+        read = read_taps(frozen_network(self.network, self.weights, resources), self.network, taps)
+        records = released_records(read, examples, self.network.classes, self.kind, self.components or 0)
         return records, {"released": released(self.kind, records.values()), "seconds": time.monotonic() - began}
 
 
@@ -56,12 +56,12 @@ class MakeImages(OwnRequest):
 
     stage: Literal["synthetic"]
     party: str
-    #: the teacher's, and its weights
+    #: network and weights of the teacher
     network: Network
     weights: Ref
     synthesis: Synthesis
     records: Ref | None
-    #: of the teacher's images, per channel, in 0..1: public, as its architecture is
+    #: mean and standard deviation of the teacher's images, per channel, for pixels in 0..1 (public)
     mean: list[float]
     std: list[float]
     seed: int

@@ -73,7 +73,9 @@ class Played:
         self.config = settings(algorithm, **(changes or {}))
         self.method = method_of(self.config)
         if fleet is not None:
-            plain = compressed(with_distillation(METHODS[algorithm], self.config), self.config)
+            plain = with_distillation(METHODS[algorithm], self.config)
+            if getattr(self.config, "top_k", None):
+                plain = compressed(plain, self.config.top_k)
             method, self.federation = on_fleet(plain, fleet, self.federation)
             self.method = in_rounds(method, self.config)
         self.states, self.seen, self.after = [], [], []

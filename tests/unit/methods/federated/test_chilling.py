@@ -1,6 +1,6 @@
 """Temperatures: constant, per round, per client, per sample, and the control of the rate."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +11,7 @@ from knot_runner.engine.objectives import CrossEntropy, tempered
 from knot_runner.methods.around.server_distillation import _recipe
 from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federated.chilling import scheduled, stragglers
-from tests.unit.methods.federated.worlds import settings
+from tests.unit.methods.federated.worlds import assert_alike, settings
 
 
 def request_of(config, federation, round=0, client=0):
@@ -64,13 +64,6 @@ def test_server_recipe_holds_the_values_of_the_settings():
     assert _recipe(settings(), replace(spec, steps=4, schedule="constant")) == replace(
         recipe, phases=(Phase(1),), cosine=False, frozen_statistics=False
     )
-
-
-def assert_alike(recipe, chosen, count):
-    """What a recipe and settings both name is the same, key by key: ``count`` keys."""
-    shared = {field.name for field in fields(recipe)} & {field.name for field in fields(chosen)}
-    assert len(shared) == count, shared
-    assert {key: getattr(recipe, key) for key in shared} == {key: getattr(chosen, key) for key in shared}
 
 
 def test_stragglers_form_fixed_share_training_colder_and_shorter(world):

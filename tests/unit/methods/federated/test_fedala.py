@@ -11,9 +11,9 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fedala import layer_starts
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples, gradient, loss, play
-from tests.unit.methods.federated.worlds import make_world, settings
+from tests.unit.methods.federated.worlds import settings
 
-FEDALA, FEDAVG = METHODS["fedala"], METHODS["fedavg"]
+FEDALA = METHODS["fedala"]
 
 
 def fedala(layers=1, share=1.0, rate=50.0, threshold=1e-3, window=4, max_epochs=100, deployed="trained", **changes):
@@ -114,12 +114,7 @@ def test_fedala_share_redraws_examples_every_round(linear):
             torch.testing.assert_close(result.kept["mix"], last[request.client], rtol=1e-10, atol=1e-12)
 
 
-def test_training_goes_on_as_without_a_program():
-    """At a vanishing rate of the mix W stays 1: FedAvg, batch by batch."""
-    world = make_world([5])
-    state, _ = play(world, fedala(rate=1e-300, share=0.5, layers=2), FEDALA, 3)
-    plain, _ = play(world, settings(), FEDAVG, 3)
-    torch.testing.assert_close(state["weights"], plain["weights"], rtol=1e-12, atol=1e-14)
-    everybody = world.with_training(clients_per_round=5)
+def test_fedala_learns_the_first_mix_for_more_passes_than_the_window(deep):
+    everybody = deep.with_training(clients_per_round=5)
     _, seen = play(everybody, fedala(threshold=10.0, window=4), FEDALA, 3)
-    assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]  # more than the window
+    assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]

@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings.methods.federated import Stragglers
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.around.clusters import cluster_state, on_clock, per_cluster
+from knot_runner.methods.around.clusters import cluster_state, joint_row, per_cluster
 from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
@@ -78,6 +78,7 @@ NUMBERS = [
     ("fedper", {}, (5,), 25, 25),  # the body
     ("fedgen", {}, (5,), 43, 43 + 3),  # and shares of labels; no generator is trained yet
     ("local", {}, (), 0, 0),
+    ("ditto", {}, (), 15, 15),  # clients keep their own models
 ]
 
 
@@ -87,16 +88,12 @@ def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, changes, hidden, 
     paced(1.0, 2.0, 0.5)
     network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
     played = Played(fleet_of(network=network), algorithm, hidden=hidden, changes=changes)
-    assert played.rows[0]["clock"] == pytest.approx(48 + down * 32 / 3 + up * 32, rel=1e-12)
-
-
-def test_fleet_clock_counts_generator_once_it_is_sent(paced):
-    paced(1.0, 2.0, 0.5)
-    network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
-    played = Played(fleet_of(network=network), "fedgen", hidden=(5,))
-    generator = sum(own.numel() for name, own in played.state.items() if name.startswith("generator/model."))
-    seconds = torch.tensor([0.0, *played.column("clock")], dtype=torch.float64).diff()
-    assert seconds[1:] - seconds[0] == pytest.approx([32 * (generator + 3)] * 3, rel=1e-12)
+    training = 96 if algorithm == "ditto" else 48  # of two models
+    assert played.rows[0]["clock"] == pytest.approx(training + down * 32 / 3 + up * 32, rel=1e-12)
+    if algorithm == "fedgen":
+        generator = sum(own.numel() for name, own in played.state.items() if name.startswith("generator/model."))
+        seconds = played.rows[1]["clock"] - 2 * played.rows[0]["clock"]
+        assert seconds == pytest.approx((generator + 3) * 32 / 3, rel=1e-12)
 
 
 def test_work_times_include_second_model_of_program(paced):
@@ -173,17 +170,17 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     failing(dict.fromkeys(range(5), 0.5))
     assert len(played_rounds(both, config, everyone, world.engine)[1]) == 4  # nobody is ever through
     parts = [
-        {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0},
-        {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0},
+        {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0, "arrived": 3},
+        {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0, "arrived": 1},
     ]
-    assert on_clock(parts, [3, 1]) == {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 0.5}
-    parts[1]["staleness"] = None
-    assert on_clock(parts, [3, 0])["staleness"] == 0.0
+    assert joint_row(parts) == {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 0.5}
+    parts[1] |= {"staleness": None, "arrived": 0}
+    assert joint_row(parts)["staleness"] == 0.0
 
 
 def many_clients():
     federation = make_world([]).federation
-    client = Party.of_rows("one", federation.clients[0].network, train=torch.arange(1))
+    client = Party("one", {"train": torch.arange(1)})
     return dataclasses.replace(federation, clients=(client,) * 4000)
 
 
@@ -268,14 +265,6 @@ def test_partial_work_is_of_both_models(paced):
     assert lost.column("participants") == [[0, 2, 0, 2]] * 4 and lost.column("late") == [1] * 4
     cut = devices.shortened_work(requests[:2], 1)  # of 2 epochs and of 1: at least one of each
     assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
-
-
-def test_ditto_fleet_counts_transfer_of_global_model_only(paced):
-    """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
-    paced(1.0)
-    network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
-    sent = played_ditto(fleet_of(network=network), members=(0,), clients_per_round=1, rounds=2)
-    assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
 
 
 def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):

@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from knot_runner.engine.federated.cohort import Inference
-from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
+from knot_runner.methods.around.privacy import reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
-from knot_runner.methods.contract import METHODS, Gathering, Sent
+from knot_runner.methods.contract import METHODS, Gathering
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
@@ -23,7 +24,7 @@ FD = settings("feddistill", aggregation="uniform")
 
 
 def mechanism(**changes):
-    return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
+    return Unaccounted(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
 
 
@@ -55,30 +56,11 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
     return one.folded, one.after, one.said, one.trained, one.asked.distillation
 
 
-def mean_logits(spec, round, rows, logits):
-    """What a server reads of ``logits`` [rows, C] that clients send in ``round``."""
-    sent = (clip(spec, Sent(client, 1, {"logits": own}), 2) for client, own in enumerate(logits))
-    empty = {"logits": torch.zeros(rows, CLASSES, dtype=torch.float64)}
-    gathering = Gathering(round, 2, sent, lambda: empty, "uniform")
-    return reduce(Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]
-
-
-class Answering:
-    def __init__(self, logits):
-        self.own = logits
-
-    def logits(self, inferences):
-        return self.own
-
-    def train(self, requests):
-        assert not requests
-        return []
-
-
 def label_means(spec, federation, round, requests, trained, logits):
     """The state after an exchange of FD, in which trained clients give their examples these ``logits``."""
     fd = in_rounds(worlds.private(FD, federation, spec), FD)
-    return fd.exchange(FD, {}, federation, round, requests, trained, Answering(logits))[0]
+    engine = SimpleNamespace(logits=lambda inferences: logits)
+    return fd.exchange(FD, {}, federation, round, requests, trained, engine)[0]
 
 
 def answers(engine, weights, rows):
@@ -128,15 +110,6 @@ def test_private_feddf_without_clipping_and_noise_equals_feddf():
     torch.testing.assert_close(*actual, rtol=0, atol=1e-12)
 
 
-def test_private_mean_logits_noise_matches_bound():
-    """Over 200 rounds: standard deviation z B sqrt(n) / (qK) within 4 of its standard errors."""
-    spec = mechanism(noise_multiplier=2.0)
-    seen = torch.stack([mean_logits(spec, round, 9, []) for round in range(200)])
-    error = 4 / math.sqrt(2 * seen.numel())
-    assert float(seen.std()) == pytest.approx(2.0 * BOUND * 3 / EXPECTED, rel=error)
-    assert torch.equal(mean_logits(spec, 7, 9, []), seen[7])
-
-
 def test_private_distillation_of_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
     spec, (federation, engine) = mechanism(noise_multiplier=1.0), federated(chosen=())
@@ -145,7 +118,9 @@ def test_private_distillation_of_a_round_without_participants():
     )
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
-    assert torch.equal(request.inputs[ENSEMBLE], mean_logits(spec, 0, len(TRANSFER), []))
+    empty = {"logits": torch.zeros(len(TRANSFER), CLASSES, dtype=torch.float64)}
+    noise, _ = reduce(spec, 3, True, Gathering(0, 2, [], lambda: empty, "uniform"))
+    assert torch.equal(request.inputs[ENSEMBLE], noise["logits"])
     distilled = distill(ensemble="logits")  # of FedMD nobody learns
     _, after, row, _, asked = one_round("fedmd", federation, engine, spec, server_distillation=distilled)
     assert after == {} and asked == [] and row == {"update_norms": [], "bytes_up": 0, "bytes_down": 0}

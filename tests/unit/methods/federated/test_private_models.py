@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.methods.federated.fedgen import MILLION
 from knot_runner.methods.messages import in_rounds
 from tests.unit.methods.federated import worlds
@@ -22,8 +21,9 @@ CONTROL, LABELS, EVERYBODY = 0.8, 0.7, (0, 1, 2, 3, 4)
 
 def private(world, config, expected=4, chosen=EVERYBODY, rounds=4, **changes):
     """(``world`` in whose rounds the clients ``chosen`` take part, its private method); not noised, unless said."""
-    spec = UserPrivacy(**{"clip_norm": 0.5, "noise_multiplier": 0.0, "sampling": "poisson", "participants": expected,
-                          "clients": 5, "scales": (("control", CONTROL), ("labels", LABELS)), **changes})  # fmt: skip
+    spec = worlds.Unaccounted(**{"clip_norm": 0.5, "noise_multiplier": 0.0, "sampling": "poisson",
+                                 "participants": expected, "clients": 5,
+                                 "scales": (("control", CONTROL), ("labels", LABELS)), **changes})  # fmt: skip
     federation = dataclasses.replace(world.federation, sampling="poisson", chosen=chosen)
     world = dataclasses.replace(world, federation=federation).with_training(clients_per_round=expected, rounds=rounds)
     return world, in_rounds(worlds.private(config, world.federation, spec), config)

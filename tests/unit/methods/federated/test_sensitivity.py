@@ -9,7 +9,6 @@ import torch
 
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.methods.around.compression import compressed
-from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import in_rounds
 from tests.feddf_runs import TRANSFER, distill
@@ -31,12 +30,14 @@ def sending(world, algorithm, z):
     changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
     changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
     config = settings(algorithm.split()[-1], aggregation="uniform", **changes)
-    spec = UserPrivacy(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clients=5,
+    spec = worlds.Unaccounted(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clients=5,
                    clip_logits=B, scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
     whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
     federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
     federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
-    method, read = compressed(worlds.private(config, federation, spec), config), []
+    method, read = worlds.private(config, federation, spec), []
+    if getattr(config, "top_k", None):
+        method = compressed(method, config.top_k)
 
     def reading(gathering):
         mean, row = method.reduce(gathering)

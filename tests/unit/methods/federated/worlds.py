@@ -23,7 +23,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.privacy import Ledger, UserPrivacy, clip, reduce
+from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS, FurtherWork, Method, RoundMethod
 from knot_runner.methods.federation import Federation
@@ -70,7 +70,7 @@ def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
 
 
 def assert_alike(recipe, chosen, count: int) -> None:
-    """What a recipe and settings both name is the same, key by key: ``count`` keys."""
+    """Check that a recipe and settings agree in all keys that both have: ``count`` keys."""
     shared = {field.name for field in dataclasses.fields(recipe)} & {field.name for field in dataclasses.fields(chosen)}
     assert len(shared) == count, shared
     assert {key: getattr(recipe, key) for key in shared} == {key: getattr(chosen, key) for key in shared}
@@ -112,7 +112,7 @@ def with_rows(federation: Federation, **rows) -> Federation:
     clients = []
     for number, client in enumerate(federation.clients):
         examples = client.examples | {split: own[number] for split, own in rows.items()}
-        clients.append(dataclasses.replace(client, examples=examples, size=len(examples["train"])))
+        clients.append(dataclasses.replace(client, examples=examples))
     return dataclasses.replace(federation, clients=tuple(clients))
 
 
@@ -151,7 +151,7 @@ def make_world(hidden: list[int]) -> World:
     rows = list(torch.arange(total).split(SIZES))
     start = ClientModel(weights.double(), buffers.double())
     federation = Federation(
-        clients=tuple(Party.of_rows(f"c{i}", network, train=r, test=r[:4]) for i, r in enumerate(rows)),
+        clients=tuple(Party(f"c{i}", {"train": r, "test": r[:4]}) for i, r in enumerate(rows)),
         labels=Labels(["a", "b", "c"], [[0.0], [1.0], [3.0]], "semantic"),
         training=TRAINING,
         seed=3,
@@ -188,8 +188,8 @@ def sampled(world: World, spec: UserPrivacy) -> World:
     return World(federation, world.engine).with_training(clients_per_round=spec.participants)
 
 
-class Unaccounted(Ledger):
-    """What a private run spends is not asked, so that its noise needs no accountant."""
+class Unaccounted(UserPrivacy):
+    """A mechanism whose noise needs no accountant, because nobody asks for its epsilon."""
 
     def epsilon(self, rounds: int) -> None:
         """Unknown."""
@@ -199,14 +199,12 @@ def private(config: FederatedSettings, federation: Federation, privacy: UserPriv
     """The method of ``config``, whose messages ``privacy`` clips and covers by noise as in a private run."""
     method = with_distillation(METHODS[config.algorithm], config)
     exchange = method.exchange and method.exchange(config)
-    ledger = Unaccounted(privacy, 0.01, federation.training.rounds, exchange is not None)
     return dataclasses.replace(
         method,
         fold_each=None,
         exchange=exchange and (lambda config: dataclasses.replace(exchange, reads="mean")),
         send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
-        reduce=functools.partial(reduce, ledger, federation.seed, method.fold is not None),
-        facts=ledger.facts,
+        reduce=functools.partial(reduce, privacy, federation.seed, method.fold is not None),
     )
 
 

@@ -157,17 +157,10 @@ def test_area_is_what_the_points_dominate(points, low_ood, low_id):
     assert area(points, (low_ood, low_id)) == pytest.approx(inside.mean())
 
 
-def test_id_at_matched_ood():
-    points = [(0.80, 0.60), (0.79, 0.70), (0.75, 0.90)]
-    assert id_at_matched_ood(points, 0.8, 0.0) == 0.6
-    assert id_at_matched_ood(points, 0.8, 0.01) == 0.7  # exactly a point less is allowed
-    assert id_at_matched_ood(points, 0.8, 0.05) == 0.9
-    assert id_at_matched_ood(points, 0.9, 0.05) is None
-
-
 def test_trade_offs_by_hand():
     """A point of OOD is given up for 0.2 of ID, five for 0.4; two rectangles above guessing and theta_0."""
     start, *points = ({"ood_accuracy": ood, "id_accuracy": own} for ood, own in [(0.8, 0.5), (0.79, 0.7), (0.75, 0.9)])
     found = trade_offs(points, start, 0.1)
     assert found.pop("id_at_matched_ood") == {"1": 0.7, "2": 0.7, "5": 0.9}
     assert found == pytest.approx({"gain_at_matched_ood": 0.2, "area": 0.69 * 0.2 + 0.65 * 0.2})
+    assert id_at_matched_ood([(0.8, 0.6), (0.75, 0.9)], 0.9, 0.05) is None
