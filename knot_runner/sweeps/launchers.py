@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.overrides import is_ray
-from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
+from knot_runner.sweeps.plan import PATIENT, STOP, Plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
 from knot_runner.util.errors import LOGGER, UserError, first_line
 from knot_runner.util.processes import begin_child, cores
@@ -66,7 +66,7 @@ class RayLauncher:
         return [outcomes[job.run_id] for job in jobs]
 
 
-def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
+def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
     """Run a job in a separate process on a Ray worker; ``folder``: base of relative paths.
 
     Raises:
@@ -74,7 +74,6 @@ def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
         UserError: The worker cannot read the plan.
     """
     os.chdir(folder)
-    plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(run_id)), plan)
 
 
@@ -83,7 +82,7 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
     task = ray.remote(max_retries=0, **kept)(run_on_worker)
 
     def submit(job: ComposedJob) -> Any:
-        return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
+        return task.remote(job.run_id, plan, str(Path.cwd()))
 
     under_way = {submit(job): job for job in jobs}
     outcomes: dict[str, Outcome] = {}
@@ -104,7 +103,7 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
                 under_way[submit(job)] = job
                 continue
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
-        if state == "failed" and plan.fail_fast:
+        if state == "failed" and job.settings.fail_fast:
             plan.mark(STOP)
         outcomes[job.run_id] = outcome(job.run_id, state, False)
     return outcomes
@@ -151,10 +150,11 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
         return RayLauncher(plan, dirs.address, dirs.num_cpus, dirs.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
-    dirs = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
-    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, dirs)})
+    out = plan.folder.parent.parent
+    dirs = {"run": {"dir": str(out)}, "sweep": {"dir": str(out / ".sweep")}, "job": {"name": "knot-runner"}}
+    master = OmegaConf.create({"run_id": None, "hydra": OmegaConf.merge(hydra, dirs)})
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
-    task = functools.partial(run_task, plan_path=str(plan.path))
+    task = functools.partial(run_task, plan=plan)
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
     if type(launcher).__name__ == SUBMITIT_LOCAL:
         launcher.task_function = functools.partial(task, parent=os.getpid())

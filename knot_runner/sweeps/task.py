@@ -11,7 +11,7 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
-from knot_runner.sweeps.plan import STOP, Plan, read_plan
+from knot_runner.sweeps.plan import STOP, Plan
 from knot_runner.sweeps.state import Kind, clear_failure, failed, status
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
@@ -19,35 +19,32 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_along, p
 Outcome = dict[str, Any]
 
 
-def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
-    """Run the job of the plan that ``config`` names in a separate process, and return its outcome.
+def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
+    """Run the job of ``plan`` that ``config`` names in a separate process, and return its outcome.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
     ``parent``: process id; the launcher's process, which calls this function, ends when the parent process ends.
     """
     if parent is not None:
         begin_child(parent)
-    plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(config.run_id)), plan)
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """Return :func:`run_task` for an already composed job."""
     resumed = False
-    if plan.stopped:
+    if plan.has(STOP):
         return outcome(job.run_id, "skipped", False)
     try:
-        process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
+        process, pipe = start_process(server(job), in_job, job.config, plan, Surroundings())
         with ended_along(process):
             messages = _messages(pipe)
             process.join()
         resumed = bool(messages and messages[0])
-        if len(messages) == 2:
-            return outcome(job.run_id, messages[1], resumed)
-        state = lost(job.folder, *cause_of(process.exitcode or 0))
+        state = messages[1] if len(messages) == 2 else lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = failed(job.folder, "error", f"the process could not be started: {problem}")
-    if state == "failed" and plan.fail_fast:
+    if state == "failed" and job.settings.fail_fast:
         plan.mark(STOP)
     return outcome(job.run_id, state, resumed)
 

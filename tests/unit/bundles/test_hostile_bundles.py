@@ -67,7 +67,8 @@ MEMBERS = {one.name: one for one in (
 )} | {
     name: b"x" for name in (
         "../evil", "/tmp/evil", "more", "../../evil/run/x", "/etc/cron.d/x", "femnist/fedavg/x",
-        "femnist/fedavg/a\nb/x", "t/m/a/.bashrc", "t/m/a/../x", "t/m/r/" + "n" * 201, "\x1b[2J" + 10**3 * "k" + "/b/c/d",
+        "femnist/fedavg/a\nb/x", "t/m/a/.bashrc", "t/m/a/../x", "t/m/r/" + "n" * 201,
+        "\x1b[2J" + 10**3 * "k" + "/b/c/d",
     )
 }  # fmt: skip
 #: What an archive may hold in place of a bundle's members, or beside them.
