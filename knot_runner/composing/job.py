@@ -131,7 +131,7 @@ def job_words(method: Config) -> dict[str, str]:
 
 
 class JobGrid:
-    """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
+    """Composes the jobs of one grid.
 
     Attributes:
         late: Keys that select no group. Their values are set after Hydra has composed.
