@@ -59,17 +59,18 @@ def test_lines_when_piped(tmp_path, monkeypatch):
 def test_board_counts_failures_and_prints_causes_once(tmp_path):
     all_jobs, out = jobs(tmp_path), io.StringIO()
     shown = board.Board(all_jobs, 0, Console(file=out, width=90))
-    before = shown.view()
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(shown.bars)
     for job, cause in zip(all_jobs, ("the disk is full", "out of memory", "the disk is full"), strict=False):
         job.folder.mkdir()
         write_failure(job.folder, "disk", cause)
-        shown._look()
+        shown.look()
     told = [line.rpartition(": ")[2] for line in out.getvalue().splitlines()]
     assert told == ["the disk is full", "out of memory", "failed with the same error"]
-    console = Console(width=90)
-    with console.capture() as capture:
-        console.print(before, shown.view())
-    assert all(text in capture.get() for text in ("0 of 3 jobs", "3 of 3 jobs", "3 failed"))
+    with console.capture() as after:
+        console.print(shown.bars)
+    assert "0/3" in capture.get() and "3/3" in after.get() and "3 failed" in after.get()
 
 
 def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
