@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from knot_runner.cli import preview
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import choice_config, plain_config
@@ -231,7 +230,6 @@ def tried(args: argparse.Namespace) -> int:
     insides = [drawn(found, draw, inside=True) for _ in range(args.inside)]
     outsides = [drawn(found, draw, inside=False) for _ in range(args.outside)]
     with tempfile.TemporaryDirectory() as folder:
-        preview.preview = lambda jobs: preview.prepare(jobs, Path(folder, "check"))  # without a process for each
         paths = ["hardware=cpu", f"paths.output_dir={folder}"]
         runs = [[word for word in words if "training=" not in word] for words in insides[: args.run]]
         tries: list[tuple[str, list[str], Callable[[int, str], bool]]] = [

@@ -1,29 +1,25 @@
-"""Preview of runs: a child process prepares them and reports notes and errors. Finished runs give a time estimate."""
+"""Preview of runs: they are prepared without training, for notes and errors. Finished runs give a time estimate."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import multiprocessing
-import os
-import shutil
+import io
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.plugins import load_plugins
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.plugins import load_plugins, no_exit
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.config.strict import by_key, digest, without
 from knot_runner.records import RESULT_FILE, read_result
 from knot_runner.report.render.text import duration
 from knot_runner.util.config_yaml import Config, read_config
-from knot_runner.util.errors import UserError, counted
-from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process, temporary_folder
+from knot_runner.util.errors import UserError, counted, messages_to
+from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.context import Services
@@ -52,24 +48,14 @@ class Preview:
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
-    """Prepare ``jobs`` in a child process, so that composing needs no torch."""
-    with temporary_folder() as folder:
-        spawn = multiprocessing.get_context("spawn")
-        process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
-        with ended_along(process):
-            try:
-                seen: Preview = pipe.recv()
-                return seen
-            except EOFError:
-                process.join()
-                return Preview(problem=f"the process that prepares the runs ended with exit code {process.exitcode}")
-
-
-def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
-    begin_child(cleanup=functools.partial(shutil.rmtree, folder, ignore_errors=True))
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
-        redirect_output(nowhere)
-    pipe.send(prepare([job_of(config) for config in configs], folder))
+    """Prepare ``jobs`` in a temporary folder. What the preparation prints on stderr or logs is not shown."""
+    with (
+        temporary_folder() as folder,
+        contextlib.redirect_stderr(io.StringIO()),
+        messages_to(lambda _: None),
+        no_exit(jobs[0].settings.plugins),
+    ):
+        return prepare(jobs, folder)
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:

@@ -183,10 +183,3 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path, monkeypatch):
     assert len(jobs) == 8 and next(looks, None) is None and checked.problem == ""
     assert checked.lines(8) == ["of all", "of one (4 of 8 jobs)"]
     assert checked.counts == {"femnist, natural, seed 0": ["a"]}
-
-
-def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):
-    plugin = tmp_path / "ends.py"
-    plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
-    assert run_verb("check", [*TINY_IMAGES, f"paths.output_dir={tmp_path}", f"plugins=['{plugin}']"]) == 2
-    assert "would stop: the process that prepares the runs ended with exit code 3" in capsys.readouterr().out
