@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
