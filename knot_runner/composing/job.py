@@ -25,7 +25,6 @@ from knot_runner.composing.named_values import (
     without_arm,
 )
 from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
-from knot_runner.config.settings.families import family_of_algorithm, load
 from knot_runner.config.settings.run import ARM, Settings, build_run
 from knot_runner.config.settings.run_id import run_id, settings_record
 from knot_runner.config.strict import without
@@ -98,11 +97,8 @@ class ComposedJob:
     @property
     def title(self) -> str:
         """Return the job's display name: task, method, seed, and the settings that distinguish it within its grid."""
-        settings = self.settings
-        words = job_words(self.config["method"])
-        others = [part for part in self.label.split(", ") if part.split("=")[0] not in words]
-        parts = (settings.task.name, settings.method.name, *words.values(), f"seed {settings.seed}", *others)
-        return " ".join(filter(None, parts))
+        name = f"{self.settings.task.name} {self.settings.method.name} seed {self.settings.seed}"
+        return f"{name} {self.label.replace(', ', ' ')}".strip()
 
 
 def plain_yaml(config: Config) -> str:
@@ -118,13 +114,6 @@ def job_of(config: Config) -> ComposedJob:
     """
     settings = build_run(config)
     return ComposedJob({**config, **settings_record(settings)}, settings)
-
-
-def job_words(method: Config) -> dict[str, str]:
-    """Return key -> text for the settings that a title always shows; this text replaces the label's entry."""
-    family = family_of_algorithm(method["algorithm"])
-    words: dict[str, str] = load(family.title)(method) if family.title else {}
-    return words
 
 
 # ---------------------------------------------------------------------------------------------------------- job grid
