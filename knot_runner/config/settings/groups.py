@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
+from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Depth,
@@ -22,7 +23,7 @@ from knot_runner.config.settings.sizes import (
     require_enough,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, Holds, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
@@ -67,6 +68,10 @@ class ModelSettings:
         for party, changes in self.per_party.items():
             for key in changes:
                 require(key in allowed, f"per_party.{party}.{key}", f"not supported per party{nearest(key, allowed)}")
+
+
+#: ``model.kind`` -> its settings.
+MODEL_SETTINGS: SettingsClasses = {**NETWORK_SETTINGS, "bert": ModelSettings}
 
 
 @dataclass(kw_only=True)

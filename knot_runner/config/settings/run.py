@@ -18,6 +18,7 @@ from knot_runner.config.settings.families import (
     other_owners,
 )
 from knot_runner.config.settings.groups import (
+    MODEL_SETTINGS,
     TRACKER_EXTRAS,
     CentralTraining,
     EvaluateSettings,
@@ -30,7 +31,6 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
-from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
     SHARE_KEYS,
@@ -80,11 +80,11 @@ class Settings:
     paths: PathSettings
     #: Python modules or files with custom code, imported first
     plugins: list[str]
-    #: null if nothing is trained
-    model: ModelSettings | ImageModel | None = None
+    #: one of ``MODEL_SETTINGS``; null if nothing is trained
+    model: Annotated[Any, ByTag(MODEL_SETTINGS, "model", "kind")] | None = None
     training: CentralTraining | FederatedTraining | None = None
     #: one of ``PARTITION_SETTINGS``; null when text data sets are distilled
-    partition: Annotated[Any, ByTag("kind", PARTITION_SETTINGS, "partition")] | None = None
+    partition: Annotated[Any, ByTag(PARTITION_SETTINGS, "partition", "kind")] | None = None
     #: separate unlabeled transfer set; null uses a share of the training images
     transfer: ImageTaskSettings | None = None
     #: simulated availability and speed of federated clients; null: every client responds immediately
@@ -144,8 +144,9 @@ def build_run(config: Config) -> Settings:
     method: Any = build(kind, config["method"], "method")
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
     settings = build(Settings, groups | parts, "")
-    for task in (settings.task, settings.transfer):
-        _drop_other_sources(task)
+    formats = TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS
+    _select_source(settings.task, "task", formats, settings.plugins)
+    _select_source(settings.transfer, "transfer", (*IMAGE_FORMATS, UNLABELED_FORMAT), settings.plugins)
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"unknown tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
@@ -153,6 +154,7 @@ def build_run(config: Config) -> Settings:
         settings.fleet.check(method)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds. Use null", "evaluate.matrix")
+    check_code(settings.model, settings.plugins)
     _fill_in(settings)
     if family.check:
         call(family.check, settings)
@@ -219,20 +221,12 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
     """Return the groups whose kind depends on the task. Building these groups first lets errors name their keys."""
-    _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
         return {"task": task}
-    on_images = task_kind == "images"
-    model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
-    parts: Config = {
-        "task": task,
-        "model": build(model, config["model"], "model"),
-        "training": build(TRAINING_SETTINGS[family.training], config["training"], "training"),
-    }
-    check_code(parts["model"], config.get("plugins") or [])
+    training = build(TRAINING_SETTINGS[family.training], config["training"], "training")
+    parts: Config = {"task": task, "training": training}
     if transfer_group(config) is not None:
-        _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
     if isinstance(config.get("partition"), dict):
@@ -244,21 +238,19 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
     return parts
 
 
-def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Check that formats of local files are ``known``. Formats of plug-ins are checked when files are loaded."""
-    for key, value in group.items():
-        if not isinstance(value, dict):
-            continue
-        if key == "local" and value.get("format", known[0]) not in known and not config.get("plugins"):
-            asked = shorten(value["format"])
-            raise UserError(f"unknown value {asked} (choose from {', '.join(known)})", f"{where}.local.format")
-        _check_formats(config, value, known, f"{where}.{key}")
+def _select_source(task: Any, group: str, known: tuple[str, ...], plugins: list[str]) -> None:
+    """Check the formats of local files in a built ``group``, and remove the sources that its ``source`` is not.
 
-
-def _drop_other_sources(task: Any) -> None:
-    """Remove the sources that ``task.source`` does not select."""
-    parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
-    for part in parts.values():
+    Formats of plug-ins are checked when files are loaded.
+    """
+    parts = {group: task}
+    for key in ("datasets", "sets"):
+        parts |= {f"{group}.{key}.{name}": part for name, part in getattr(task, key, {}).items()}
+    for where, part in parts.items():
+        local = getattr(part, "local", None)
+        if local is not None and local.format not in known and not plugins:
+            problem = f"unknown value {shorten(local.format)} (choose from {', '.join(known)})"
+            raise UserError(problem, f"{where}.local.format")
         for source in ("local", "hub", "embedded"):
             if hasattr(part, source) and source != task.source:
                 setattr(part, source, None)

@@ -76,7 +76,7 @@ class Kl:
 
 @dataclass
 class Tagged:
-    loss: Annotated[Any, ByTag("name", {"kl": Kl}, "loss")] | None
+    loss: Annotated[Any, ByTag({"kl": Kl}, "loss", "name")] | None
     terms: Annotated[dict[str, Any], ByName({"kl": Kl}, "term")]
 
 

@@ -207,7 +207,7 @@ class DistillSettings:
     #: term name -> its settings
     terms: Terms
     #: training order of teachers and students, by ``kind``
-    schedule: Annotated[DistillSchedule, ByTag("kind", SCHEDULE_SETTINGS, "schedule")]
+    schedule: Annotated[DistillSchedule, ByTag(SCHEDULE_SETTINGS, "schedule", "kind")]
     #: model file that the ``teachers`` of a method file refer to; null: cnn_16 for images, bert_mini for texts
     teacher: str | None
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
@@ -221,7 +221,7 @@ class DistillSettings:
     #: transformation of the student's images: one gray channel, edges (gradients of gray values), or half resolution
     view: View
     #: train the student on images synthesized from the teacher, by ``kind``; null uses real images
-    synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
+    synthesis: Annotated[Synthesis, ByTag(SYNTHESIS_SETTINGS, "synthesis", "kind")] | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "expected at least one term. To train on labels only, use {ce: {weight: 1}}")

@@ -56,7 +56,7 @@ class SinkhornSettings(TransportProblem):
 #: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).
 LOSS_SETTINGS: SettingsClasses = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
 #: A loss between the student's outputs and a teacher's, one of :data:`LOSS_SETTINGS`.
-LossSettings = Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]
+LossSettings = Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]
 
 
 @dataclass
