@@ -22,7 +22,7 @@ from knot_runner.util.errors import UserError, counted, messages_to
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.context import Services
+    from knot_runner.pipelines.context import RunInputs, Services
 
 #: Maximum characters shown of an unexpected exception.
 MAX_MESSAGE = 200
@@ -72,8 +72,9 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():
             job = group[0]
-            notes, lines = _look(job, folder, services)
-            result.notes.update(dict.fromkeys(notes, len(group)))
+            seen = inspected(job, folder, services)
+            result.notes.update(dict.fromkeys(seen.notes, len(group)))
+            lines = seen.counts.lines() if seen.counts else []
             title, seed, partition = job.settings.task.name, "", job.settings.partition
             if partition is not None:
                 title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
@@ -87,13 +88,13 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     return result
 
 
-def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
-    """Return a run's notes and the lines on its examples.
+def inspected(job: ComposedJob, folder: Path, services: Services | None = None) -> RunInputs:
+    """Return the inputs of a run that is only prepared, with ``folder`` as ``paths.output_dir``.
 
     Raises:
         UserError: The run would raise this error.
     """
-    from knot_runner.pipelines.context import RunContext
+    from knot_runner.pipelines.context import RunContext, Services
 
     load_plugins(job.settings.plugins)
     paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
@@ -101,11 +102,11 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
 
     def silent(*_: object) -> None:
-        """Ignore progress and notes of a run that is only prepared."""
+        """Ignore progress and notes."""
 
-    run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services)
-    seen = call(family_of(job.method).inspect, run)
-    return seen.notes, seen.counts.lines() if seen.counts else []
+    run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services or Services())
+    inputs: RunInputs = call(family_of(job.method).inspect, run)
+    return inputs
 
 
 def _prepared_key(job: ComposedJob) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -177,8 +178,10 @@ def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
 def test_jobs_alike_are_prepared_once_and_counted(tmp_path, monkeypatch):
     grid = [*TINY_IMAGES, "seed=0,1", "method=fedavg,fedavg_chill", "method.temperature=1", "training.lr=0.1,0.01"]
     jobs, _ = compose_all([*grid, f"paths.output_dir={tmp_path}"])
-    looks = iter([(["of all", "of one"], ["a"]), (["of all"], ["b"])])
-    monkeypatch.setattr(preview, "_look", lambda *_: next(looks))
+    counts = [SimpleNamespace(lines=lambda: ["a"]), SimpleNamespace(lines=lambda: ["b"])]
+    notes = [["of all", "of one"], ["of all"]]
+    looks = (SimpleNamespace(notes=one, counts=of_one) for one, of_one in zip(notes, counts, strict=True))
+    monkeypatch.setattr(preview, "inspected", lambda *_: next(looks))
     checked = preview.prepare(jobs, tmp_path)
     assert len(jobs) == 8 and next(looks, None) is None and checked.problem == ""
     assert checked.lines(8) == ["of all", "of one (4 of 8 jobs)"]
