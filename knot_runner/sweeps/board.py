@@ -129,8 +129,8 @@ def sweep_summary(
         outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
         duplicates: Number of further jobs of the grid that repeat another run (rate control at T=1 is the T=1 run).
     """
-    resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
-    skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}
+    resumed = {outcome.run_id for outcome in outcomes if outcome.resumed}
+    skipped = {outcome.run_id for outcome in outcomes if outcome.state == "skipped"}
     by_state = by_key((status(job.folder), job) for job in jobs)
     done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]

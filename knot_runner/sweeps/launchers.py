@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.overrides import is_ray
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan
-from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
+from knot_runner.sweeps.task import Outcome, lost, run_in_process, run_task
 from knot_runner.util.errors import LOGGER, UserError, first_line
 from knot_runner.util.processes import begin_child, cores
 from knot_runner.util.ray_cluster import connected
@@ -105,7 +105,7 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
         if state == "failed" and job.settings.fail_fast:
             plan.mark(STOP)
-        outcomes[job.run_id] = outcome(job.run_id, state, False)
+        outcomes[job.run_id] = Outcome(job.run_id, state)
     return outcomes
 
 
@@ -136,10 +136,10 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     if size is None and type(launcher).__name__ == SUBMITIT_LOCAL:
         size = cores()  # it starts all jobs at once
     outcomes = _launch(launcher, jobs, 0, size)
-    busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
+    busy = {outcome.run_id for outcome in outcomes if outcome.state == "busy"}
     if busy:
         plan.mark(PATIENT)
-        outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
+        outcomes = [outcome for outcome in outcomes if outcome.run_id not in busy]
         outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
     return outcomes
 
@@ -172,5 +172,5 @@ def _launch(
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]
         for ended in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
-            outcomes.append(ended if isinstance(ended, dict) else ended.return_value)
+            outcomes.append(ended if isinstance(ended, Outcome) else ended.return_value)
     return outcomes

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -60,8 +58,6 @@ class JobProgress:
     total: int
     text: str
     at: float
-    host: str
-    pid: int
 
 
 def read_failure(folder: Path) -> Failure | None:
@@ -119,7 +115,7 @@ def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]
         if text == "done" or now - last < HEARTBEAT_SECONDS:
             return
         last = now
-        progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
+        progress = JobProgress(stage, done, total, text, now)
         with contextlib.suppress(UserError):  # disk full: the run itself reports this when it commits
             write_atomic(path, json.dumps(asdict(progress)), durable=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -15,8 +16,14 @@ from knot_runner.sweeps.plan import STOP, Plan
 from knot_runner.sweeps.state import Kind, clear_failure, failed, status
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
-#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint.
-Outcome = dict[str, Any]
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a job, which launchers send between processes; ``resumed``: from a checkpoint."""
+
+    run_id: str
+    state: str
+    resumed: bool = False
 
 
 def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
@@ -34,7 +41,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """Return :func:`run_task` for an already composed job."""
     resumed = False
     if plan.has(STOP):
-        return outcome(job.run_id, "skipped", False)
+        return Outcome(job.run_id, "skipped")
     try:
         process, pipe = start_process(server(job), in_job, job.config, plan, Surroundings())
         with ended_along(process):
@@ -46,7 +53,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
         state = failed(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and job.settings.fail_fast:
         plan.mark(STOP)
-    return outcome(job.run_id, state, resumed)
+    return Outcome(job.run_id, state, resumed)
 
 
 def _messages(pipe: Connection) -> list[Any]:
@@ -57,11 +64,6 @@ def _messages(pipe: Connection) -> list[Any]:
             messages.append(pipe.recv())
     pipe.close()
     return messages
-
-
-def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
-    """Return an outcome as plain data, because launchers send it between processes."""
-    return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:

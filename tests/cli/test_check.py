@@ -49,7 +49,7 @@ def test_state_of_tells_where_each_job_stands(tmp_path):
     write_content(diverged.folder, {"status": "diverged"})
     write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
     commit(stopped, 1)
-    progress = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
+    progress = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time()}
     write(running, "progress.json", progress)
     write(begun, "config.yaml", {})
     states = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]

@@ -71,7 +71,7 @@ def test_sweep_ignores_yaml_edits_after_start(tmp_path, monkeypatch):
     def run(job, plan):
         found.append((job.settings.seed, job.method.mu, plan.folder.parent.parent))
         mine.write_text("defaults: [\n")
-        return task.outcome("none", "failed", False, 0.0)
+        return task.Outcome("none", "failed")
 
     monkeypatch.setattr(task, "run_in_process", run)
     flags = ["-m", f"--config-dir={tmp_path}", f"paths.output_dir={tmp_path / 'out'}"]

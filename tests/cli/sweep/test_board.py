@@ -10,6 +10,7 @@ from rich.console import Console
 from knot_runner.sweeps import board
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
+from knot_runner.sweeps.task import Outcome
 from tests.cli.sweep.grids import pretended
 from tests.contents import write_content
 
@@ -20,7 +21,7 @@ def jobs(folder, count=3):
 
 def at_work(job, done, text):
     job.folder.mkdir(exist_ok=True)
-    progress = JobProgress("rounds", done, 10, text, time.time(), "host", 1)
+    progress = JobProgress("rounds", done, 10, text, time.time())
     (job.folder / "progress.json").write_text(json.dumps(asdict(progress)))
 
 
@@ -79,7 +80,7 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     for job in all_jobs[1:3]:
         job.folder.mkdir()
         write_failure(job.folder, "user", "training.batch_size: 99 is more than the 12 images")
-    outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
+    outcomes = [Outcome(str(i), "done", i == 0) for i in range(3)]
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
     assert lines == ["6 done, 2 failed (5 were finished before, 1 resumed from a commit)", cause] and code == 2

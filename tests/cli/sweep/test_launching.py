@@ -31,7 +31,7 @@ class Launched:
         self.calls.append(([name for (name,) in job_overrides], initial_job_idx))
         states = self.states.pop(0) if self.states else ["done"] * len(job_overrides)
         pairs = zip(job_overrides, states, strict=True)
-        return [SimpleNamespace(return_value=task.outcome(name, state, False)) for (name,), state in pairs]
+        return [SimpleNamespace(return_value=task.Outcome(name, state)) for (name,), state in pairs]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_launch_waits_for_busy_jobs_last(tmp_path, monkeypatch, hydra):
     launched.launch = lambda jobs, initial_job_idx: seen.append(plan.has(PATIENT)) or launch(jobs, initial_job_idx)
     outcomes = launchers.launch(plan, jobs, hydra)
     assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
-    assert [(one["run_id"], one["state"]) for one in outcomes] == [
+    assert [(one.run_id, one.state) for one in outcomes] == [
         (names[1], "done"), (names[0], "done"), (names[2], "failed")
     ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_run_in_process_skips_jobs_of_stopped_plans(tmp_path, monkeypatch):
     monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
     plan = planned([one])
     plan.mark(STOP)
-    assert task.run_in_process(one, plan)["state"] == "skipped"
+    assert task.run_in_process(one, plan).state == "skipped"
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
@@ -116,7 +116,7 @@ def test_run_in_process_stops_plan_under_fail_fast(tmp_path, monkeypatch, fail_f
     plan = planned([one])
     told(monkeypatch, exitcode=9)
     found = task.run_in_process(one, plan)
-    assert found["state"] == "failed" and plan.has(STOP) == fail_fast
+    assert found.state == "failed" and plan.has(STOP) == fail_fast
     failure = read_failure(one.folder)
     assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
 
@@ -127,7 +127,7 @@ def test_run_in_process_trusts_reported_job_state(tmp_path, monkeypatch, state):
     (one,) = composed(tmp_path)
     told(monkeypatch, False, state, exitcode=9)
     write_failure(one.folder, "error", "its own")
-    assert task.run_in_process(one, planned([one]))["state"] == state
+    assert task.run_in_process(one, planned([one])).state == state
     assert read_failure(one.folder).attempts == 1
 
 
@@ -137,7 +137,7 @@ def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
 
     (one,) = composed(tmp_path)
     monkeypatch.setattr(task, "start_process", refuse)
-    assert task.run_in_process(one, planned([one]))["state"] == "failed"
+    assert task.run_in_process(one, planned([one])).state == "failed"
     assert "could not be started: no more processes" in read_failure(one.folder).cause
 
 

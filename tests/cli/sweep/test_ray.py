@@ -12,6 +12,7 @@ import pytest
 from knot_runner.sweeps import launchers, plan
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
+from knot_runner.sweeps.task import Outcome
 from knot_runner.util import processes
 from knot_runner.util.config_yaml import read_config
 from tests.cli.sweep.grids import begun, composed, faulty, planned, results, small, sweep, sweep_apart
@@ -30,11 +31,11 @@ def launched(ray, out, *overrides):
 
 
 def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: Outcome(job.run_id, "done"))
     caplog.set_level(logging.INFO, "knot_runner")
     ray = faked(monkeypatch, lost=[1])
     _, jobs, found = launched(ray, tmp_path, "seed=0,1")
-    assert {name: one["state"] for name, one in found.items()} == {job.run_id: "done" for job in jobs}
+    assert {name: one.state for name, one in found.items()} == {job.run_id: "done" for job in jobs}
     (line,) = caplog.messages
     assert line.endswith("while executing this task.). The job resumes from its last commit")
     assert "seed" in line and "hydra/launcher=ray: the worker was lost (" in line and len(ray.calls) == 3
@@ -42,9 +43,9 @@ def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog
 
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_run_on_ray_fails_job_losing_two_workers(fail_fast, tmp_path, monkeypatch):
-    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: Outcome(job.run_id, "done"))
     plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", f"fail_fast={fail_fast}")
-    assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
+    assert [found[job.run_id].state for job in jobs] == ["done", "failed"]
     failure = read_failure(jobs[1].folder)
     assert failure.kind == "killed" and failure.cause.startswith("hydra/launcher=ray: the worker was lost (The worker")
     assert plan.has(STOP) == fail_fast
@@ -55,7 +56,7 @@ def test_run_on_ray_fails_job_on_unreadable_plan(tmp_path, monkeypatch):
     ray = faked(monkeypatch)
     monkeypatch.setattr(plan, "recorded_config", lambda folder: read_config(tmp_path / "gone"))
     _, jobs, found = launched(ray, tmp_path)
-    assert [one["state"] for one in found.values()] == ["failed"] and len(ray.calls) == 1
+    assert [one.state for one in found.values()] == ["failed"] and len(ray.calls) == 1
     cause = "hydra/launcher=ray: a worker could not start the job: file not found"
     assert read_failure(jobs[0].folder).cause == cause
 
