@@ -150,7 +150,7 @@ class JobGrid:
         late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
             config = plain_config(with_values(base, late))
-        except OmegaConfBaseException as problem:
+        except (OmegaConfBaseException, RecursionError) as problem:
             raise UserError(one_line(str(problem))) from None
         config = with_named_values(config, self._values, self._base_values)
         job = job_of(_under_preset(config, self.words))
