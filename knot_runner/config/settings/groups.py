@@ -16,11 +16,12 @@ from knot_runner.config.settings.sizes import (
     Depth,
     FractionOrNone,
     Items,
+    MaxExamples,
     NotNegative,
     Positive,
     Steps,
+    Tokens,
     Units,
-    require_enough,
     require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, Holds, SettingsClasses, require
@@ -89,9 +90,9 @@ class StageSettings:
     #: keep the epoch with the best validation score (distillation includes epoch 0), or the last
     select: Literal["best", "last"]
     #: maximum tokens per text; null uses ``task.max_length``
-    max_length: int | None = None
+    max_length: Tokens | None = None
     #: maximum training examples, nested for equal seeds; null uses all
-    max_examples: Items | None = None
+    max_examples: MaxExamples | None = None
     #: optimizer
     optimizer: Literal["adamw", "sgd"]
     #: momentum for optimizer=sgd
@@ -105,9 +106,6 @@ class StageSettings:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"expected increasing epochs, got {self.milestones}")
-        require_enough(self.max_examples, "examples")
-        right = self.max_length is None or 8 <= self.max_length <= 512
-        require(right, "max_length", f"expected 8 to 512, or null (task.max_length), got {self.max_length}")
 
 
 @dataclass

@@ -25,6 +25,10 @@ Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: examples, points, texts; of a batch or of all
 ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
 Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
+#: examples to keep of a data set; fewer than 10 are too few
+MaxExamples = Annotated[int, AtMost(10**8), Holds(lambda value: value >= 10, "at least 10")]
+#: tokens of a text, including [CLS] and [SEP]
+Tokens = Annotated[int, Holds(lambda value: 8 <= value <= 512, "8 to 512")]
 #: units or channels of one layer, words of a vocabulary
 Width = Annotated[int, AtMost(10**7)]
 Channels = Annotated[Width, AT_LEAST_ONE]
@@ -48,12 +52,6 @@ Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "a number in (
 ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "a number in [0, 1]")]
 #: settings of a model that a method names by its file
 NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.keys(), "a model with kind and name")]
-
-
-def require_enough(max_examples: int | None, what: str) -> None:
-    """In a ``__post_init__``, check that ``max_examples`` is at least 10; ``what``: the kind of examples."""
-    enough = max_examples is None or max_examples >= 10
-    require(enough, "max_examples", f"{max_examples} {what} are too few. Use at least 10")
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
