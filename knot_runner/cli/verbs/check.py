@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.table import Table
 
 from knot_runner import provenance
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
-from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
@@ -21,10 +19,8 @@ from knot_runner.util.errors import counted
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
-#: Above this number, jobs are shown in groups.
+#: Maximum number of jobs that are listed without ``--all``.
 MAX_JOBS_LISTED = 30
-#: Maximum number of jobs needing attention that are listed individually beside the groups.
-NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
@@ -44,7 +40,7 @@ def check_command(options: argparse.Namespace) -> int:
     states = [(job, state_of(job, data)) for job in jobs]
     standings = Counter(state.standing for _, state in states)
     console = output()
-    console.print(_listed(states) if len(jobs) <= MAX_JOBS_LISTED or options.all else _grouped(states))
+    console.print(_listed(states, options.all))
     console.print(_summary(standings), highlight=False)
     refused = standings["different data"] or standings["damaged"]
     if refused:
@@ -84,34 +80,18 @@ DONE = {
 # -------------------------------------------------------------------------------------------------------------- lists
 
 
-def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
+def _listed(states: list[tuple[ComposedJob, JobState]], everything: bool) -> Table:
+    """Return the table of jobs: ``everything``, or as many as are readable, with those that need attention first."""
+    shown = states
+    if not everything:
+        shown = sorted(states, key=lambda pair: pair[1].standing in ("done", "to do"))[:MAX_JOBS_LISTED]
     rows = []
-    for job, state in states:
-        rows.append((job.run_id, *_kind(job), str(job.settings.seed), short_line(job.label), state.text))
-    return _table(TITLES, rows)
-
-
-def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """Return a table with one row per task, source and method. Jobs that need attention have separate rows."""
-    rows, notable = [], []
-    for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
-        counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
-        rows.append((*kind, str(len(standings)), counts))
-    for job, state in states:
-        if state.standing not in ("done", "to do"):
-            notable.append((*_kind(job), "", f"{job.run_id} {state.text}"))
-    hidden = len(notable) - NOTABLE
-    more = f"{hidden} more such jobs; " if hidden > 0 else ""
-    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}use --all to list every job")]
-    return _table(("task", "source", "method", "jobs", "state"), rows)
-
-
-def _kind(job: ComposedJob) -> tuple[str, str, str]:
-    return job.settings.task.name, job.settings.task.source, job.settings.method.name
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed", "jobs"), overflow="fold") for title in titles]
+    for job, state in shown:
+        task, method, seed = job.settings.task, job.settings.method.name, str(job.settings.seed)
+        rows.append((job.run_id, task.name, task.source, method, seed, short_line(job.label), state.text))
+    if len(shown) < len(states):
+        rows.append(("",) * (len(TITLES) - 1) + (f"{len(states) - len(shown)} more; use --all to list every job",))
+    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed"), overflow="fold") for title in TITLES]
     return listing(columns, rows)
 
 

@@ -25,6 +25,7 @@ Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: examples, points, texts; of a batch or of all
 ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
 Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
+Several = Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "at least 2")]
 #: examples to keep of a data set; fewer than 10 are too few
 MaxExamples = Annotated[int, AtMost(10**8), Holds(lambda value: value >= 10, "at least 10")]
 #: tokens of a text, including [CLS] and [SEP]

@@ -17,16 +17,16 @@ from knot_runner.config.settings.sizes import (
     Channels,
     Depth,
     FractionOrNone,
-    Items,
     NamedModel,
     NotNegative,
     Positive,
     Proportion,
     ProportionOrNone,
+    Several,
     Steps,
     StepsOrNone,
 )
-from knot_runner.config.strict import late, require
+from knot_runner.config.strict import late
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.methods.server_distillation import ServerDistillation
@@ -75,16 +75,13 @@ class LatentGenerator:
     #: generator steps per round
     steps: Steps
     #: generated features per step
-    batch_size: Items
+    batch_size: Several
     #: learning rate (Adam)
     lr: Positive
     #: weight decay
     weight_decay: NotNegative
     #: weight of the diversity loss
     diversity: NotNegative
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")
 
 
 @dataclass(kw_only=True)

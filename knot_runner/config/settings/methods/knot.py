@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, SettingsClasses, require
+from knot_runner.config.strict import ByTag, Holds, SettingsClasses
 
 
 @dataclass
@@ -18,18 +18,15 @@ class EntropySettings:
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
+#: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
+Epsilon = Annotated[float, Holds(lambda value: value >= 1e-4, "at least 1e-4 (for epsilon 0, use solver=exact)")]
+Tolerance = Annotated[float, Holds(lambda value: 1e-12 <= value <= 1e-3, "1e-12 to 1e-3")]
+
+
 class TransportProblem:
     """Settings that transport losses and transport terms share."""
 
     solver: Any
-    epsilon: float
-    tolerance: float
-
-    def __post_init__(self) -> None:
-        solvable = self.epsilon >= 1e-4
-        require(solvable, "epsilon", f"expected at least 1e-4, got {self.epsilon}. For epsilon 0, use solver=exact")
-        reliable = 1e-12 <= self.tolerance <= 1e-3
-        require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
 
     def choose_solver(self, on_tree: bool) -> None:
         """Set ``solver`` if it is null. ``on_tree``: whether classes are leaves of a tree."""
@@ -46,9 +43,9 @@ class SinkhornSettings(TransportProblem):
     #: (images without coordinates), otherwise newton
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
-    epsilon: float
+    epsilon: Epsilon
     #: newton: largest marginal error
-    tolerance: float
+    tolerance: Tolerance
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.knot import TransportProblem
+from knot_runner.config.settings.methods.knot import Epsilon, Tolerance, TransportProblem
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Channels,
@@ -101,9 +101,9 @@ class SinkhornTermSettings(TransportProblem):
     #: (images without coordinates), otherwise newton
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
-    epsilon: float
+    epsilon: Epsilon
     #: newton: largest marginal error
-    tolerance: float
+    tolerance: Tolerance
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 
