@@ -267,8 +267,8 @@ class OwnYaml(ConfigSource):
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Our launcher, which ``sweeps/launchers.py`` instantiates itself: Hydra looks for plug-ins in installed packages only.
-RAY = "knot_runner.sweeps.launchers.RayLauncher"
+#: Our launcher, which ``sweeps/launchers.py`` calls itself: Hydra looks for plug-ins in installed packages only.
+RAY = "knot_runner.sweeps.launchers.launch_on_ray"
 #: Override that asks for a study.
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"

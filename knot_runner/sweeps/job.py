@@ -26,7 +26,7 @@ from knot_runner.pipelines.run import finished_result, run_locked
 from knot_runner.provenance import code_version
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import PATIENT, RECOMPUTE, Plan
-from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, failed, progress_file, write_failure
+from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, progress_file, write_failure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
@@ -68,7 +68,7 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible
-        return failed(job.folder, _fault(problem), str(problem))
+        return write_failure(job.folder, _fault(problem), str(problem))
 
 
 def _fault(problem: UserError) -> Kind:
@@ -107,8 +107,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
         if kind not in ("user", "disk"):
             traceback.print_exc(file=log)
         print(f"failed: {cause}", file=log, flush=True)
-    write_failure(folder, kind, cause)
-    return "failed"
+    return write_failure(folder, kind, cause)
 
 
 @contextlib.contextmanager

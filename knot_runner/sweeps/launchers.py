@@ -1,4 +1,4 @@
-"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or with our own Ray launcher.
+"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or on Ray.
 
 Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
 therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
@@ -40,30 +40,23 @@ _KEY = "hydra/launcher=ray"
 MAX_LOST = 2
 
 
-class RayLauncher:
-    """The Ray launcher.
+def launch_on_ray(plan: Plan, jobs: Sequence[ComposedJob], settings: DictConfig) -> list[Outcome]:
+    """Run ``jobs`` on Ray and return their outcomes in the same order.
 
-    ``address``: address of the cluster (:func:`connected`); ``num_cpus``, ``num_gpus``: resources reserved per job.
+    ``settings``: ``hydra.launcher``, with the ``address`` of the cluster (:func:`connected`) and the resources that Ray
+    reserves for each job.
     """
-
-    def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
-        self.plan, self.address = plan, address
-        self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
-        """Run all jobs and return their outcomes in the same order."""
-        jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
-        if any(job.settings.hardware.engine == "ray" for job in jobs):
-            raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
-        ray = connected(_KEY, self.address)
-        for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
-            available = ray.cluster_resources().get(resource, 0)
-            if wanted > available:  # not an error: the cluster may scale up
-                LOGGER.info(
-                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
-                )
-        outcomes = run_on_ray(ray, jobs, self.plan, self.kept)
-        return [outcomes[job.run_id] for job in jobs]
+    if any(job.settings.hardware.engine == "ray" for job in jobs):
+        raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
+    ray = connected(_KEY, settings.address)
+    for resource, wanted in (("CPU", settings.num_cpus), ("GPU", settings.num_gpus)):
+        available = ray.cluster_resources().get(resource, 0)
+        if wanted > available:  # not an error: the cluster may scale up
+            LOGGER.info(
+                "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
+            )
+    outcomes = run_on_ray(ray, jobs, plan, {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus})
+    return [outcomes[job.run_id] for job in jobs]
 
 
 def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
@@ -135,19 +128,33 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     size = hydra.sweeper.max_batch_size
     if size is None and type(launcher).__name__ == SUBMITIT_LOCAL:
         size = cores()  # it starts all jobs at once
-    outcomes = _launch(launcher, jobs, 0, size)
+
+    def start(jobs: Sequence[ComposedJob], first: int) -> list[Outcome]:
+        step = size or len(jobs)
+        outcomes: list[Outcome] = []
+        for at in range(0, len(jobs), step):
+            batch = jobs[at : at + step]
+            if launcher is None:
+                outcomes += launch_on_ray(plan, batch, hydra.launcher)
+                continue
+            # the value of a job raises what ended its task, if any
+            ended = launcher.launch([[job.run_id] for job in batch], initial_job_idx=first + at)
+            outcomes += [one.return_value for one in ended]
+        return outcomes
+
+    outcomes = start(jobs, 0)
     busy = {outcome.run_id for outcome in outcomes if outcome.state == "busy"}
     if busy:
         plan.mark(PATIENT)
         outcomes = [outcome for outcome in outcomes if outcome.run_id not in busy]
-        outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
+        outcomes += start([job for job in jobs if job.run_id in busy], len(jobs))
     return outcomes
 
 
-def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | None:
+    """Return Hydra's launcher; None for Ray."""
     if is_ray(hydra):
-        dirs = hydra.launcher
-        return RayLauncher(plan, dirs.address, dirs.num_cpus, dirs.num_gpus)
+        return None
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     out = plan.folder.parent.parent
@@ -163,14 +170,3 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
         # joblib deletes what a killed command has left, and warns of each thing
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     return launcher
-
-
-def _launch(
-    launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
-) -> list[Outcome]:
-    size, outcomes = size or len(jobs), []
-    for at in range(0, len(jobs), size):
-        batch = [[job.run_id] for job in jobs[at : at + size]]
-        for ended in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
-            outcomes.append(ended if isinstance(ended, Outcome) else ended.return_value)
-    return outcomes

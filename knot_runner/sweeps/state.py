@@ -65,19 +65,13 @@ def read_failure(folder: Path) -> Failure | None:
     return _read(Failure, folder / FAILED)
 
 
-def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
-    """Record a failed attempt and return it. Only the first line of ``cause`` is stored."""
+def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
+    """Record a failed attempt unless the disk fails; return its state. Only the first line of ``cause`` is stored."""
     before = read_failure(folder)
     line = (cause.strip().splitlines() or [kind])[0]
     failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
-    write_json(folder / FAILED, asdict(failure))
-    return failure
-
-
-def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Return the state of a failed attempt, and record it unless the disk fails."""
     with contextlib.suppress(UserError):
-        write_failure(folder, kind, cause)
+        write_json(folder / FAILED, asdict(failure))
     return "failed"
 
 

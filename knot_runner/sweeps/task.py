@@ -13,7 +13,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan
-from knot_runner.sweeps.state import Kind, clear_failure, failed, status
+from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
 
@@ -50,7 +50,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
         resumed = bool(messages and messages[0])
         state = messages[1] if len(messages) == 2 else lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = failed(job.folder, "error", f"the process could not be started: {problem}")
+        state = write_failure(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and job.settings.fail_fast:
         plan.mark(STOP)
     return Outcome(job.run_id, state, resumed)
@@ -76,7 +76,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
     if state is not None:
         clear_failure(folder)
         return state
-    return failed(folder, kind, cause)
+    return write_failure(folder, kind, cause)
 
 
 def cause_of(code: int) -> tuple[Kind, str]:

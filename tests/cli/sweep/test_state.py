@@ -14,10 +14,11 @@ from tests.golden.messages import refuses
 
 def test_write_failure_keeps_one_line_and_counts_attempts(tmp_path):
     assert state.read_failure(tmp_path) is None
-    first = state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
+    assert state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line") == "failed"
+    first = state.read_failure(tmp_path)
     assert (first.cause, first.attempts) == ("ValueError: first line", 1)
-    again = state.write_failure(tmp_path, "killed", "")
-    assert again == state.read_failure(tmp_path)
+    state.write_failure(tmp_path, "killed", "")
+    again = state.read_failure(tmp_path)
     assert (again.kind, again.cause, again.attempts) == ("killed", "killed", 2)
     state.clear_failure(tmp_path)
     state.clear_failure(tmp_path)
