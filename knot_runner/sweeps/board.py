@@ -136,20 +136,21 @@ def sweep_summary(
     failed = [job for job in left if job.run_id not in skipped]
     causes = [(_cause(job), job.title) for job in failed] + [(_divergence(job), job.title) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
-    if diverged:
-        parts.append(f"{len(diverged)} diverged")
-    if len(left) > len(failed):
-        parts.append(f"{len(left) - len(failed)} not started (fail_fast=true)")
-    details = [f"{found_done} were finished before"] if found_done else []
-    if went_on := sum(job.run_id in resumed for job in done):
-        details.append(f"{went_on} resumed from a commit")
-    if duplicates:
-        details.append(f"{duplicates} more jobs of the grid are identical to these")
+    parts += _counts((len(diverged), "diverged"), (len(left) - len(failed), "not started (fail_fast=true)"))
+    details = _counts(
+        (found_done, "were finished before"),
+        (sum(job.run_id in resumed for job in done), "resumed from a commit"),
+        (duplicates, "more jobs of the grid are identical to these"),
+    )
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
     kinds = {getattr(read_failure(job.folder), "kind", None) for job in failed}
     return lines, EXIT_USER_ERROR if kinds == {"user"} and not diverged else EXIT_FAILED
+
+
+def _counts(*counts: tuple[int, str]) -> list[str]:
+    return [f"{count} {text}" for count, text in counts if count]
 
 
 def _divergence(job: ComposedJob) -> str:

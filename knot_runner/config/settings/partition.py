@@ -223,9 +223,8 @@ def _reads_valid(personal: Config | None) -> bool:
         return False
     from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 
-    kind = personal.get("kind")
-    reads_valid = getattr(PERSONALIZATION_SETTINGS.get(str(kind)), "reads_valid", False)
-    return reads_valid or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"
+    cls = PERSONALIZATION_SETTINGS.get(str(personal.get("kind")))
+    return getattr(cls, "reads_valid", False) or personal.get("select") == "valid"
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:

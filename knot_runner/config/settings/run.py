@@ -137,9 +137,8 @@ def build_run(config: Config) -> Settings:
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
-    own_keys = {field.name for field in dataclasses.fields(kind)}
     for key in config["method"]:
-        if key not in own_keys and (problem := other_owners(key, algorithm)):
+        if key not in kind.__dataclass_fields__ and (problem := other_owners(key, algorithm)):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
@@ -191,27 +190,26 @@ def _fill_in(settings: Settings) -> None:
     method = settings.method
     if isinstance(method, FederatedSettings):
         private = settings.privacy is not None
-        if method.aggregation is None:
-            method.aggregation = "weighted"
-            if private:
-                method.aggregation = "uniform"
-                settings.notes.append("method.aggregation=uniform: chosen for privacy")
-        if method.batchnorm is None:
-            method.batchnorm = "averaged"
-            if private and getattr(settings.model, "norm", "") == "batch":
-                method.batchnorm = "frozen"
-                settings.notes.append("method.batchnorm=frozen: chosen for privacy")
+        frozen = private and getattr(settings.model, "norm", "") == "batch"
+        defaults = (("aggregation", private, "uniform", "weighted"), ("batchnorm", frozen, "frozen", "averaged"))
+        for key, for_privacy, private_value, value in defaults:
+            if getattr(method, key) is None:
+                setattr(method, key, private_value if for_privacy else value)
+                if for_privacy:
+                    settings.notes.append(f"method.{key}={private_value}: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
     _choose_solvers(method, getattr(settings.task, "on_tree", False))
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Choose the solver of each :class:`TransportProblem` in ``value`` whose solver is null."""
-    if hasattr(value, "choose_solver"):
-        value.choose_solver(on_tree)
+    """Choose each transport solver in ``value`` that is null; ``on_tree``: whether classes are leaves of a tree."""
     if dataclasses.is_dataclass(value):
-        value = vars(value)
+        fields = vars(value)
+        if fields.get("solver", "") is None:
+            # newton is made for few classes: 62 take seconds a step
+            fields["solver"] = "tree" if on_tree else "newton"
+        value = fields
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

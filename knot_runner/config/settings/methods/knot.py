@@ -23,19 +23,8 @@ Epsilon = Annotated[float, Holds(lambda value: value >= 1e-4, "at least 1e-4 (fo
 Tolerance = Annotated[float, Holds(lambda value: 1e-12 <= value <= 1e-3, "1e-12 to 1e-3")]
 
 
-class TransportProblem:
-    """Settings that transport losses and transport terms share."""
-
-    solver: Any
-
-    def choose_solver(self, on_tree: bool) -> None:
-        """Set ``solver`` if it is null. ``on_tree``: whether classes are leaves of a tree."""
-        # newton is made for few classes: 62 take seconds a step
-        self.solver = self.solver or ("tree" if on_tree else "newton")
-
-
 @dataclass
-class SinkhornSettings(TransportProblem):
+class SinkhornSettings:
     """Optimal transport loss (KNOT eq. 1)."""
 
     name: Literal["sinkhorn"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.knot import Epsilon, Tolerance, TransportProblem
+from knot_runner.config.settings.methods.knot import Epsilon, Tolerance
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Channels,
@@ -90,7 +90,7 @@ class DkdTermSettings:
 
 
 @dataclass
-class SinkhornTermSettings(TransportProblem):
+class SinkhornTermSettings:
     """Optimal transport between student and teacher outputs (KNOT eq. 1)."""
 
     #: weight of the term; auto scales it by ``method.auto_ratio``
