@@ -1,12 +1,11 @@
-"""Preview of runs: they are prepared without training, for notes and errors. Finished runs give a time estimate."""
+"""Preview of runs: they are prepared without training, for notes and errors."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import io
-import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +14,7 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins, no_exit
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.config.strict import by_key, digest, without
-from knot_runner.records import RESULT_FILE, read_result
-from knot_runner.report.render.text import duration
-from knot_runner.util.config_yaml import Config, read_config
-from knot_runner.util.errors import UserError, counted, messages_to
+from knot_runner.util.errors import UserError, messages_to
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Maximum characters shown of an unexpected exception.
 MAX_MESSAGE = 200
-#: Maximum number of finished runs of a task that are read for their times, newest first.
-MAX_RUNS = 200
 
 
 @dataclass
@@ -118,46 +112,3 @@ def _prepared_key(job: ComposedJob) -> str:
     groups = [config.get(group) for group in ("task", "partition", "transfer", "model")]
     seed = job.settings.seed if is_drawn else None
     return digest([*groups, config["paths"]["data_dir"], training, seed, method])
-
-
-# ------------------------------------------------------------------------------------------------------ recorded times
-
-
-def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return lines that estimate the total time of ``jobs``, run one after another.
-
-    Each job is assumed to take the median time of the finished runs below ``paths.output_dir`` with the same method,
-    task and training.
-    """
-    roots = [Path(job.settings.paths.output_dir, job.settings.task.name) for job in jobs]
-    times = {root: _times_of(root) for root in set(roots)}
-    medians, runs = [], 0
-    keys = zip(roots, (_time_key(job.config) for job in jobs), strict=True)
-    for (root, key), count in Counter(keys).items():
-        if seconds := times[root].get(key):
-            medians += count * [statistics.median(seconds)]
-            runs += len(seconds)
-    if not medians:
-        return ["no time estimate: no similar run has finished"]
-    by = f"estimated from the median of {counted(runs, 'finished run')}"
-    lines = [f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, {by}"]
-    if len(medians) < len(jobs):
-        lines.append(f"no time estimate for the other {counted(len(jobs) - len(medians), 'job')}")
-    return lines
-
-
-def _times_of(root: Path) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = defaultdict(list)
-    paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in paths[:MAX_RUNS]:
-        result = read_result(path.parent)
-        if result is not None and result.status == "done" and result.seconds.total is not None:
-            with contextlib.suppress(UserError, OSError, ValueError):
-                times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
-    return times
-
-
-def _time_key(config: Config) -> str:
-    """Return the digest of method, task, model, partition and training, without seed and learning rate."""
-    training = without(config.get("training") or {}, "lr")
-    return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from rich.table import Table
 
 from knot_runner import provenance
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
+from knot_runner.config.strict import by_key
+from knot_runner.records import read_result
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
-from knot_runner.report.render.text import plain, short_line
+from knot_runner.report.render.text import duration, plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import counted
 
@@ -46,8 +49,11 @@ def check_command(options: argparse.Namespace) -> int:
     if refused:
         choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")
+    done = {job.run_id: job for job, state in states if state.standing == "done"}
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
+    if left and not code:
+        print_line(console, _time_left(list(done.values()), list(left.values())))
     for line in unlike:
         print_line(console, line)
     return 2 if refused or unlike else code
@@ -110,8 +116,8 @@ def _summary(count: Counter[str]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
-    """Print the preview of ``jobs`` and their expected time; return the exit code."""
-    from knot_runner.cli.preview import preview, time_left
+    """Print the preview of ``jobs``; return the exit code."""
+    from knot_runner.cli.preview import preview
     from knot_runner.data.preflight import no_data
 
     if problem := no_data(job.settings for job in jobs):
@@ -130,6 +136,25 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
             print_line(console, f"the command would stop: {outlook.problem}")
             return 2
         console.print()
-    for line in time_left(jobs):
-        print_line(console, line)
     return 0
+
+
+def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
+    """Return the estimated time of the jobs ``left``, run one after another.
+
+    Each job is assumed to take the median time of the ``done`` jobs of the command with the same task and method.
+    """
+    results = [(job, read_result(job.folder)) for job in done]
+    times = by_key((_kind(job), result.seconds.total or 0) for job, result in results if result)
+    medians = [statistics.median(times[_kind(job)]) for job in left if _kind(job) in times]
+    if not medians:
+        return "no time estimate: no similar job has finished"
+    text = (
+        f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, estimated from medians of finished jobs"
+    )
+    others = len(left) - len(medians)
+    return f"{text}. No time estimate for the other {counted(others, 'job')}" if others else text
+
+
+def _kind(job: ComposedJob) -> tuple[str, str]:
+    return job.settings.task.name, job.arm or job.settings.method.name
