@@ -36,14 +36,12 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: Surroundings) -> None:
     """Run a job; this is the main function of its process.
 
-    The process sends whether the job resumes from a commit, and later the job's state. It exits with 143 on SIGTERM.
+    The process sends the job's state. It exits with 143 on SIGTERM.
     """
     surroundings.adopt()
     begin_child()
     with ended_by_signals():
-        job = job_of(config)
-        pipe.send((job.folder / "commit.json").exists())
-        pipe.send(attempt(job, plan))
+        pipe.send(attempt(job_of(config), plan))
     sys.stdout.flush()
     os._exit(0)  # a library thread still running must not block the sweep
 

@@ -39,16 +39,16 @@ def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """Return :func:`run_task` for an already composed job."""
-    resumed = False
     if plan.has(STOP):
         return Outcome(job.run_id, "skipped")
+    resumed = (job.folder / "commit.json").exists()
     try:
         process, pipe = start_process(server(job), in_job, job.config, plan, Surroundings())
         with ended_along(process):
-            messages = _messages(pipe)
+            state = _received(pipe)
             process.join()
-        resumed = bool(messages and messages[0])
-        state = messages[1] if len(messages) == 2 else lost(job.folder, *cause_of(process.exitcode or 0))
+        if not state:
+            state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = write_failure(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and job.settings.fail_fast:
@@ -56,14 +56,11 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     return Outcome(job.run_id, state, resumed)
 
 
-def _messages(pipe: Connection) -> list[Any]:
-    """Return the messages that a job's process sends until it ends: whether the job resumes, and the job's state."""
-    messages = []
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            messages.append(pipe.recv())
-    pipe.close()
-    return messages
+def _received(pipe: Connection) -> str:
+    """Return the state that a job's process sends; "" if the process ends without it."""
+    with contextlib.closing(pipe), contextlib.suppress(EOFError, OSError):
+        return str(pipe.recv())
+    return ""
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:

@@ -125,7 +125,7 @@ def test_run_in_process_stops_plan_under_fail_fast(tmp_path, monkeypatch, fail_f
 def test_run_in_process_trusts_reported_job_state(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
-    told(monkeypatch, False, state, exitcode=9)
+    told(monkeypatch, state, exitcode=9)
     write_failure(one.folder, "error", "its own")
     assert task.run_in_process(one, planned([one])).state == state
     assert read_failure(one.folder).attempts == 1
