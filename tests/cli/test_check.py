@@ -153,7 +153,9 @@ def look(arguments, out):
     return preview.prepare(compose_all([*arguments, f"paths.output_dir={out}"])[0], out / "look")
 
 
-@pytest.mark.parametrize("name", of_papers(RUNS))
+@pytest.mark.parametrize("name", of_papers(
+    [pytest.param(name, marks=pytest.mark.thorough) if name in ("matrix", "gaussians") else name for name in RUNS]
+))  # fmt: skip
 def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")

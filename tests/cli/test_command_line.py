@@ -93,13 +93,6 @@ def test_compose_all_merges_mappings_and_readds_deleted_keys():
     assert job.settings.model.dropout == 0.7
 
 
-def test_glob_finds_ones_own_methods(tmp_path):
-    (tmp_path / "method").mkdir()
-    (tmp_path / "method" / "fedmine.yaml").write_text("defaults:\n  - fedavg\n  - _self_\nname: fedmine\n")
-    (job,), _ = compose_all([f"--config-dir={tmp_path}", "task=femnist", "method=glob(fedmi*)"])
-    assert job.settings.method.name == "fedmine"
-
-
 def test_values_of_refuses_more_than_max_jobs():
     (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS})"])
     assert len(values_of(override, None)) == MAX_JOBS

@@ -89,7 +89,7 @@ def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in errors
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_jobs_end_with_their_sweep(number, code, tmp_path):
     sweeping = Forked(*small(tmp_path, *faulty("wait", "none")))
     deadline = time.monotonic() + 60

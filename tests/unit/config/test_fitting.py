@@ -110,12 +110,6 @@ def test_interpolations_read_nothing_that_a_size_gives():
         assert not [key for key in keys if key.partition(".")[0] == "training"], path
 
 
-def test_compose_keeps_what_was_typed(caplog):
-    caplog.set_level("INFO", logger="knot_runner")
-    (job,) = compose(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"])
-    assert job.method.loss.solver == "newton" and "tree" not in caplog.text
-
-
 def test_compose_accepts_method_grid_across_families():
     jobs = compose(["task=mnist", "partition=iid", "method=entropy_a,fedavg"])
     assert [type(job.settings.training) for job in jobs] == [TrainingSettings, FederatedTraining]
