@@ -22,9 +22,11 @@ from knot_runner.config.settings.sizes import (
     Steps,
     Tokens,
     Units,
+    at_least,
+    between,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, Holds, SettingsClasses, require
+from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
@@ -156,16 +158,16 @@ class HardwareSettings:
     #: device name such as cuda:1, or auto
     device: str
     #: torch threads per process; affects summation order
-    threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "1 to 1024")]
+    threads: Annotated[int, between(1, 1024)]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
-    num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "0 to 1024 (0: one per core)")]
+    num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
     #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
     #: cluster), an optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
     engine: str
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all
-    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "at least 0 (0: all clients of a round)")]
+    stack: Annotated[int, AtMost(10**6), at_least(0, " (0: all clients of a round)")]
     #: devices that jobs of a sweep use in turn; empty uses ``device``
     devices: list[str] = field(default_factory=list)
 

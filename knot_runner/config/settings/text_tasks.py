@@ -16,8 +16,9 @@ from knot_runner.config.settings.sizes import (
     Seed,
     Spread,
     Tokens,
+    at_least,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
@@ -40,18 +41,15 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
 
 def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
     """In a ``__post_init__``, check the label names, which the setting ``key`` has, and their points."""
-    require(len(names) >= 2, key, f"expected at least two names, got {names}")
-    require(len(set(names)) == len(names), key, f"the names {names} are not distinct")
+    require(2 <= len(names) == len(set(names)), key, f"expected at least two different names, got {names}")
     if coordinates is None:
         return
-    sizes = sorted({len(point) for point in coordinates})
-    fits = len(coordinates) == len(names) and len(sizes) == 1 and sizes[0] > 0
-    got = f"{len(coordinates)} points of the dimensions {sizes}"
+    sizes = {len(point) for point in coordinates}
+    fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
+    got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
-    points: dict[tuple[float, ...], str] = {}
-    for name, point in zip(names, coordinates, strict=True):
-        first = points.setdefault(tuple(point), name)
-        require(first == name, "coordinates", f"{first!r} and {name!r} have the same coordinates")
+    equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
+    require(not equal, "coordinates", f"{' and '.join(equal)} have the same coordinates")
 
 
 @dataclass
@@ -155,7 +153,7 @@ class EmbeddedSource:
     """Generated text."""
 
     #: number of texts
-    rows: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 20, "at least 20")]
+    rows: Annotated[int, AtMost(10**8), at_least(20)]
     #: vocabulary of the texts
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1

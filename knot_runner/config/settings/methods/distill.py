@@ -19,8 +19,9 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
     Width,
+    between,
 )
-from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require, without
+from knot_runner.config.strict import ByTag, SettingsClasses, require, without
 from knot_runner.util.config_yaml import Config
 
 
@@ -137,7 +138,7 @@ class MutualSchedule:
 
     kind: Literal["mutual"]
     #: number of students
-    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "2 to 64")]
+    students: Annotated[int, between(2, 64)]
 
 
 @dataclass

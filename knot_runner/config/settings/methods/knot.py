@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, Holds, SettingsClasses
+from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps, at_least, between
+from knot_runner.config.strict import ByTag, SettingsClasses
 
 
 @dataclass
@@ -19,8 +19,8 @@ class EntropySettings:
 
 
 #: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
-Epsilon = Annotated[float, Holds(lambda value: value >= 1e-4, "at least 1e-4 (for epsilon 0, use solver=exact)")]
-Tolerance = Annotated[float, Holds(lambda value: 1e-12 <= value <= 1e-3, "1e-12 to 1e-3")]
+Epsilon = Annotated[float, at_least(1e-4, " (for epsilon 0, use solver=exact)")]
+Tolerance = Annotated[float, between(1e-12, 1e-3)]
 
 
 @dataclass
