@@ -61,11 +61,11 @@ class ComposedJob:
 
     config: Config
     settings: Settings
-    #: as typed
+    #: overrides as the user typed them
     overrides: list[str] = field(default_factory=list)
-    #: what distinguishes it from the preset's other jobs, beyond method and seed
+    #: overrides that distinguish this job from other jobs of its grid, without task, method and seed
     label: str = ""
-    #: its arm, "" for none
+    #: name of the job's arm; "" without arms
     arm: str = ""
 
     @property

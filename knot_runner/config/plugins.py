@@ -21,10 +21,10 @@ from knot_runner.util.errors import UserError
 
 Entry = TypeVar("Entry")
 
-#: Stands between the folder of the YAML file that names a plug-in and the path that is written there.
+#: Separator between the folder of the YAML file that names a plug-in and the plug-in's path in this file.
 BESIDE = "/./"
 _EXIT_NOW = os._exit
-#: A folder for each paper, of what no other part of the program needs.
+#: Folder with a subfolder for each paper. The rest of the package does not need the papers.
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 #: Name of the plug-in that is being loaded; "" for none.
 _loading = ""

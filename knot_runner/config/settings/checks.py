@@ -23,12 +23,12 @@ from knot_runner.util.errors import Misfit, UserError
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Kind of task -> the teacher where a method names none.
+#: Kind of task -> the default teacher.
 TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
-#: How the keys of a training begin that hold its values for a kind of training, and those in them for a kind of task, a
-#: task or an algorithm.
+#: Prefixes of keys in a file of ``training``: ``for_KIND`` holds the values for a kind of training; in this block,
+#: ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
-#: The block of a training that goes with tasks on which nothing is trained, too.
+#: Block of a file of ``training`` that is also valid for tasks on which nothing is trained.
 IDLE = "for_nothing"
 
 

@@ -11,7 +11,7 @@ from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Posi
 from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import Misfit
 
-#: Of the logarithm of a speed; exp(6 sigma) is still a number.
+#: Standard deviation of the logarithm of a speed. The limit keeps exp(6 sigma) finite.
 LogDeviation = Annotated[float, AtMost(20), at_least(0, " (0: all clients are equal)")]
 
 

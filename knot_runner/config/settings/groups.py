@@ -30,7 +30,7 @@ from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
-#: Bytes of one name in a path, on all file systems in use.
+#: Maximum bytes of one name in a path, on all common file systems.
 LONGEST_NAME = 255
 
 
@@ -129,7 +129,7 @@ class TrainingSettings(CentralTraining):
     pretrain: StageSettings
 
 
-#: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
+#: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
 ENGINES: Table[Any] = Table(
     "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )
@@ -205,7 +205,7 @@ class EvaluateSettings:
     matrix: Literal["end"] | None = None
 
 
-#: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.
+#: ``tracker.name`` -> the extra that installs the tracker's package, "" if no extra is needed. Plug-ins add trackers.
 TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 
 

@@ -153,13 +153,13 @@ class HeldOut:
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 
-#: Keys of ``partition`` beside those of its kind, such as shares; null is the default.
+#: Keys of ``partition`` that all kinds of partitions have. Null selects the default of the method.
 SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
-#: Shares that change what is trained on, and that have a default for some runs only.
+#: Shares that change the training examples, and that have a default only for some runs.
 TRAINING_SHARES = ("partition.transfer", "partition.valid", "method.valid")
-#: Share of the training images that a distillation selects epochs on.
+#: Default share of the training images on which a distillation selects epochs.
 STAGES_VALID = 0.1
-#: ``partition.valid`` of methods that choose among clients' own models.
+#: Default ``partition.valid`` of methods that select among the clients' own models.
 PERSONAL_VALID = 0.2
 
 

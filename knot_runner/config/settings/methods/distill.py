@@ -194,8 +194,7 @@ class RunTeacher:
     model: Any
 
 
-#: What a student may see of an image: gray = one channel of three, edges = how steep its gray is, half = every 2x2
-#: pixels as one.
+#: View of an image for the student: one gray channel, edges (gradients of gray values), or half resolution.
 View = Literal["none", "gray", "edges", "half"]
 
 

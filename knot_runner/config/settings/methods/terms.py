@@ -24,9 +24,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.strict import AtMost, ByName, SettingsClasses, require
 from knot_runner.util.errors import UserError
 
-#: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
+#: Factor of a term's loss. ``auto``: the run chooses the factor from the first values of the terms.
 Weight = Literal["auto"] | NotNegative
-#: [[student's tap, teacher's tap], ...]; null = what the term reads by default
+#: [[tap of the student, tap of the teacher], ...]; null selects the default taps of the term
 TapPairs = list[list[str]] | None
 
 
@@ -184,9 +184,9 @@ TERM_SETTINGS: SettingsClasses = {
     "crd": CrdTermSettings,
     "triplet": TripletTermSettings,
 }
-#: Loss terms by name, each of its class in :data:`TERM_SETTINGS`.
+#: Loss terms by name, with the classes of :data:`TERM_SETTINGS`.
 Terms = Annotated[dict[str, Any], ByName(TERM_SETTINGS, "term")]
-#: Terms that compare the examples of a batch -> the fewest that it needs.
+#: Term that compares the examples of a batch -> the minimum number of examples.
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
