@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,8 @@ from knot_runner.util.processes import begin_child, cores
 from knot_runner.util.ray_cluster import connected
 
 _KEY = "hydra/launcher=ray"
-#: Number of lost workers after which a job counts as failed.
-MAX_LOST = 2
+#: Number of times that Ray restarts a job whose worker is lost. The job resumes from its last commit.
+RESTARTS = 1
 
 
 def launch_on_ray(plan: Plan, jobs: Sequence[ComposedJob], settings: DictConfig) -> list[Outcome]:
@@ -72,14 +71,9 @@ def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
 
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
     """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
-    task = ray.remote(max_retries=0, **kept)(run_on_worker)
-
-    def submit(job: ComposedJob) -> Any:
-        return task.remote(job.run_id, plan, str(Path.cwd()))
-
-    under_way = {submit(job): job for job in jobs}
+    task = ray.remote(max_retries=RESTARTS, **kept)(run_on_worker)
+    under_way = {task.remote(job.run_id, plan, str(Path.cwd())): job for job in jobs}
     outcomes: dict[str, Outcome] = {}
-    deaths: Counter[str] = Counter()
     while under_way:
         (ended,), _ = ray.wait(list(under_way), num_returns=1)
         job = under_way.pop(ended)
@@ -89,12 +83,7 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
             cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
         except ray.exceptions.RayError as problem:
-            deaths[job.run_id] += 1
             cause = f"{_KEY}: the worker was lost ({first_line(problem)})"
-            if deaths[job.run_id] < MAX_LOST:
-                LOGGER.info("%s: %s. The job resumes from its last commit", job.title, cause)
-                under_way[submit(job)] = job
-                continue
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
         if state == "failed" and job.settings.fail_fast:
             plan.mark(STOP)

@@ -1,7 +1,6 @@
 """``hydra/launcher=ray``: the jobs of a sweep as tasks of Ray; here a fake of its transport, or Ray itself."""
 
 import importlib.util
-import logging
 import subprocess
 import sys
 import time
@@ -30,15 +29,12 @@ def launched(ray, out, *overrides):
     return plan, jobs, launchers.run_on_ray(ray, jobs, plan, {"num_cpus": 1})
 
 
-def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog):
+def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch):
     monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: Outcome(job.run_id, "done"))
-    caplog.set_level(logging.INFO, "knot_runner")
     ray = faked(monkeypatch, lost=[1])
     _, jobs, found = launched(ray, tmp_path, "seed=0,1")
     assert {name: one.state for name, one in found.items()} == {job.run_id: "done" for job in jobs}
-    (line,) = caplog.messages
-    assert line.endswith("while executing this task.). The job resumes from its last commit")
-    assert "seed" in line and "hydra/launcher=ray: the worker was lost (" in line and len(ray.calls) == 3
+    assert len(ray.calls) == 3
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
