@@ -148,7 +148,7 @@ def _sets_a_value(override: Override) -> bool:
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large, and does not sweep Hydra's keys or ``sweep`` itself."""
-    widest, widths = "", [0]
+    widths = {}
     for override, listed in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group
         if listed is None:
@@ -157,7 +157,5 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
             raise UserError("expected one value, since Hydra's keys cannot be swept", line)
         if key.startswith("sweep."):
             raise UserError("sweep keys are supported only in YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
-        if len(listed) > max(widths):
-            widest = line
-        widths.append(len(listed))
-    check_count(widest, math.prod(widths[1:]))
+        widths[line] = len(listed)
+    check_count(max(widths, key=widths.__getitem__, default=""), math.prod(widths.values()))
