@@ -291,7 +291,6 @@ def check_hydra(hydra: DictConfig) -> None:
     """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
-        hint = "Use null to start all jobs at once"
-        raise UserError(f"{size!r} is not a positive integer", BATCH, hint=hint)
+        raise UserError(f"{size!r} is not a positive integer", BATCH, hint="Use null to start all jobs at once")
     if is_ray(hydra):
         require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

@@ -13,18 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from knot_runner import provenance
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.strict import build
 from knot_runner.records import lock_of, read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
-
-if TYPE_CHECKING:
-    from knot_runner.composing.job import ComposedJob
-
 
 #: user: invalid input; disk: it is full or fails; error: an exception; memory: out of memory; killed: by a signal;
 #: exit: the job's process exited by itself.

@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
+from knot_runner.cli.preview import preview
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.strict import by_key
+from knot_runner.data.preflight import no_data
 from knot_runner.records import read_result
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import duration, plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import counted
-
-if TYPE_CHECKING:
-    from knot_runner.composing.job import ComposedJob
 
 #: Maximum number of jobs that are listed without ``--all``.
 MAX_JOBS_LISTED = 30
@@ -29,8 +29,6 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 def check_command(options: argparse.Namespace) -> int:
     """Print the jobs, the preview of missing jobs, and their expected time. Return 2 if the sweep would stop."""
-    from knot_runner.composing.commands import compose_all
-
     jobs, commands = compose_all([*options.flags, *options.words])
     unlike = []
     for command in commands:
@@ -117,9 +115,6 @@ def _summary(count: Counter[str]) -> str:
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
     """Print the preview of ``jobs``; return the exit code."""
-    from knot_runner.cli.preview import preview
-    from knot_runner.data.preflight import no_data
-
     if problem := no_data(job.settings for job in jobs):
         print_line(console, f"the command would stop: {problem}")
         return 2
