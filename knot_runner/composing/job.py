@@ -119,25 +119,24 @@ def job_of(config: Config) -> ComposedJob:
 # ---------------------------------------------------------------------------------------------------------- job grid
 
 
+@dataclass
 class JobGrid:
-    """Composes the jobs of one grid.
+    """Composes the jobs of one grid."""
 
-    Attributes:
-        late: Keys that select no group. Their values are set after Hydra has composed.
-        label_keys: Keys in a job's label.
-        words: All overrides as typed.
-        size: The number of jobs in the grid.
-        hydra: The ``hydra`` part of the last job.
-    """
-
-    def __init__(
-        self, config_dir: str | None, late: set[str], label_keys: set[str], words: list[str], size: int
-    ) -> None:
-        self.config_dir, self.late, self.label_keys, self.words, self.size = config_dir, late, label_keys, words, size
-        self.hydra = DictConfig({})
-        self._bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
-        self._noted = {""}
-        self._choices: dict[str, Config] = {}
+    config_dir: str | None
+    #: keys that select no group; their values are set after Hydra has composed
+    late: set[str]
+    #: keys in a job's label
+    label_keys: set[str]
+    #: all overrides as typed
+    words: list[str]
+    #: number of jobs in the grid
+    size: int
+    #: the ``hydra`` part of the last job
+    hydra: DictConfig = field(default_factory=lambda: DictConfig({}))
+    _bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = field(default_factory=dict)
+    _noted: set[str] = field(default_factory=lambda: {""})
+    _choices: dict[str, Config] = field(default_factory=dict)
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -225,11 +224,10 @@ def _load(plugin: str) -> None:
     try:
         with no_exit([plugin]):
             if is_file:
-                loader = importlib.machinery.SourceFileLoader(name, str(path))
-                spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
-                spec.has_location = True
+                spec = importlib.util.spec_from_file_location(name, path)
+                assert spec is not None and spec.loader is not None
                 sys.modules[name] = module = importlib.util.module_from_spec(spec)
-                loader.exec_module(module)
+                spec.loader.exec_module(module)
             else:
                 importlib.import_module(plugin)
     except (UserError, ImportError, OSError, SyntaxError) as problem:
