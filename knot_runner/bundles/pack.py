@@ -73,7 +73,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
-    members = {}
+    members: dict[str, bytes] = {}
     for run in runs:
         members |= {f"{run.folder}/{name}": content for name, content in run.files.items()}
     if problem := too_much(len(members), sum(map(len, members.values()))):

@@ -253,7 +253,7 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     return spec
 
 
-def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> None:
+def check_code(model: object, plugins: Sequence[str]) -> None:
     """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``.
 
     Only plug-ins may run code.

@@ -222,7 +222,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
         return {"task": task}
-    training = build(TRAINING_SETTINGS[family.training], config["training"], "training")
+    training: Any = build(TRAINING_SETTINGS[family.training], config["training"], "training")
     parts: Config = {"task": task, "training": training}
     if transfer_group(config) is not None:
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
