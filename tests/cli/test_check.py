@@ -147,6 +147,8 @@ RUNS = {
     "gaussians": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
     "texts": [*TINY, "task=sa", "training.local.batch_size=64"],
 }
+#: Those of them that take longest.
+HEAVY = ("matrix", "gaussians", "texts")
 
 
 def look(arguments, out):
@@ -154,7 +156,7 @@ def look(arguments, out):
 
 
 @pytest.mark.parametrize("name", of_papers(
-    [pytest.param(name, marks=pytest.mark.thorough) if name in ("matrix", "gaussians") else name for name in RUNS]
+    [pytest.param(name, marks=pytest.mark.thorough) if name in HEAVY else name for name in RUNS]
 ))  # fmt: skip
 def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
