@@ -49,7 +49,7 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
     got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
-    require(not equal, "coordinates", f"{' and '.join(equal)} have the same coordinates")
+    require(not equal, "coordinates", f"these labels do not have distinct points: {', '.join(equal)}")
 
 
 @dataclass
