@@ -140,7 +140,7 @@ def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
     Each job is assumed to take the median time of the ``done`` jobs of the command with the same task and method.
     """
     results = [(job, read_result(job.folder)) for job in done]
-    times = by_key((_kind(job), result.seconds.total or 0) for job, result in results if result)
+    times = by_key((_kind(job), result.seconds.total) for job, result in results if result and result.seconds.total)
     medians = [statistics.median(times[_kind(job)]) for job in left if _kind(job) in times]
     if not medians:
         return "no time estimate: no similar job has finished"
