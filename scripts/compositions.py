@@ -20,12 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from knot_runner.cli import preview
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
-from knot_runner.composing.hydra_compose import choice_config, composing, plain_config
+from knot_runner.composing.hydra_compose import choice_config, plain_config
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.settings.run import build_run
 from knot_runner.util.config_yaml import Config, choices, config_folder
@@ -120,8 +118,7 @@ def _group(group: str, name: str) -> Config:
     """The settings of a choice of ``group``; of a transfer set with the task's source."""
     if group == "transfer":
         return composed(f"task={KINDS['images']}", "method=fedavg", f"transfer={name}")["transfer"] or {}
-    with composing():
-        return plain_config(choice_config(f"{group}/{name}", None))[group]
+    return plain_config(choice_config(f"{group}/{name}", None))[group]
 
 
 def _kind(task: Config) -> str:
@@ -232,7 +229,6 @@ def tried(args: argparse.Namespace) -> int:
     insides = [drawn(found, draw, inside=True) for _ in range(args.inside)]
     outsides = [drawn(found, draw, inside=False) for _ in range(args.outside)]
     with tempfile.TemporaryDirectory() as folder:
-        preview.preview = lambda jobs: preview.prepare(jobs, Path(folder, "check"))  # without a process for each
         paths = ["hardware=cpu", f"paths.output_dir={folder}"]
         runs = [[word for word in words if "training=" not in word] for words in insides[: args.run]]
         tries: list[tuple[str, list[str], Callable[[int, str], bool]]] = [

@@ -23,6 +23,7 @@ from key_values import (
     usual_values,
 )
 
+from knot_runner.config.plugins import load
 from knot_runner.config.settings.checks import BLOCK, IDLE, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
@@ -119,7 +120,7 @@ def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
     elif origin is Annotated and isinstance(arguments[1], ByName):  # a plug-in may add others
         yield {"type": "object", "properties": {name: reference(cls) for name, cls in arguments[1].classes.items()}}
     elif origin is Annotated:
-        yield from options_of(getattr(arguments[1], "type", arguments[0]), arguments[1:])
+        yield from options_of(load(arguments[1]) if isinstance(arguments[1], str) else arguments[0], arguments[1:])
     elif origin in (typing.Union, types.UnionType):
         for option in arguments:
             yield from options_of(option, rules)

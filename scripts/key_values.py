@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
+from knot_runner.config.plugins import load
 from knot_runner.config.settings.checks import BLOCK, IDLE, VARIANT, training_values
 from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS
 from knot_runner.config.settings.fleet import FleetSettings
@@ -135,7 +136,7 @@ def settings_in(hint: Any) -> Iterator[tuple[str, type]]:
     if dataclasses.is_dataclass(hint):
         yield "", hint
     elif origin is Annotated:
-        yield from settings_in(getattr(arguments[1], "type", arguments[0]))
+        yield from settings_in(load(arguments[1]) if isinstance(arguments[1], str) else arguments[0])
     elif origin is list:
         yield from ((f"[]{rest}", cls) for rest, cls in settings_in(arguments[0]))
     elif origin is dict:

@@ -70,15 +70,19 @@ class FakeRay(ModuleType):
     def cluster_resources(self):
         return self.resources
 
-    def called(self, function, *arguments):
+    def called(self, function, *arguments, retries=0):
         """A call of a function that is sent with its arguments; a reference among them stands for its value."""
-        number, sent = len(self.calls), pickle.dumps([one.value if isinstance(one, Ref) else one for one in arguments])
+        sent = pickle.dumps([one.value if isinstance(one, Ref) else one for one in arguments])
         self.calls.append(function.__name__)
+        first = len(self.calls) - 1
 
-        def call():
-            if number in self.lost:
+        def call(number=first, left=retries):
+            if number not in self.lost:
+                return function(*pickle.loads(sent))
+            if not left:
                 raise WorkerCrashedError("The worker died unexpectedly while executing this task.")
-            return function(*pickle.loads(sent))
+            self.calls.append(function.__name__)
+            return call(len(self.calls) - 1, left - 1)
 
         return Ref(call)
 
@@ -93,7 +97,8 @@ class FakeRay(ModuleType):
         def decorated(function):
             if isinstance(function, type):
                 return SimpleNamespace(remote=lambda *arguments: Actor(self, function, *arguments))
-            return SimpleNamespace(remote=lambda *arguments: self.called(function, *arguments))
+            retries = options["max_retries"]
+            return SimpleNamespace(remote=lambda *arguments: self.called(function, *arguments, retries=retries))
 
         return decorated
 

@@ -65,8 +65,8 @@ Judged = tuple[bool, str]
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
     """Compare whole runs: the recorded result ``was`` and the new result ``now``, and the log rows of both."""
-    values = _pairs(content_of(was), content_of(now), "")
-    pairs = values + _pairs(list(rows), list(new_rows), "rounds")
+    values = list(_pairs(content_of(was), content_of(now)))
+    pairs = [*values, *_pairs(list(rows), list(new_rows), "rounds")]
     old, new = _digests(was), _digests(now)
     names = sorted({*old, *new})
     unlike = [name for name in names if old.get(name) != new.get(name)]
@@ -89,7 +89,7 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
         if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
             judged = [_judged(f"of round {number}", old[ACCURACY], new[ACCURACY], count)]
-    return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [])
+    return _compared(list(_pairs(list(rows), list(new_rows), "rounds")), judged, [])
 
 
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
@@ -151,31 +151,20 @@ def _digests(result: RunResult) -> dict[str, str]:
 ABSENT = object()
 
 
-def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
-    """Return (path, recorded value, new value) for everything in the record except :data:`PASSING`.
+def _pairs(was: Any, now: Any, path: str = "") -> Iterator[ValuePair]:
+    """Yield (path, recorded value, new value) for everything in the record except :data:`PASSING`.
 
-    The function is not recursive, because a record may be nested arbitrarily deeply. Values that only the new run has
-    are ignored, because a shortened run evaluates its last round.
+    Values that only the new run has are ignored, because a shortened run evaluates its last round.
     """
-    pairs, left = [], [(path, was, now)]
-    while left:
-        where, old, new = left.pop()
-        parts = list(_parts(where, old, new))
-        left += reversed(parts)
-        if not parts and not (isinstance(old, dict | list) and type(old) is type(new)):
-            pairs.append((where, old, new))
-    return pairs
-
-
-def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
-    """Yield (path, old, new) for each member of two mappings or two lists. Other values yield nothing."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key, value in old.items():
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key, value in was.items():
             if key not in PASSING:
-                yield (f"{where}.{key}" if where else key), value, new.get(key, ABSENT)
-    elif isinstance(old, list) and isinstance(new, list):
-        for number, (was, now) in enumerate(itertools.zip_longest(old, new, fillvalue=ABSENT)):
-            yield f"{where}[{number}]", was, now
+                yield from _pairs(value, now.get(key, ABSENT), f"{path}.{key}" if path else key)
+    elif isinstance(was, list) and isinstance(now, list):
+        for number, (old, new) in enumerate(itertools.zip_longest(was, now, fillvalue=ABSENT)):
+            yield from _pairs(old, new, f"{path}[{number}]")
+    else:
+        yield path, was, now
 
 
 def _close(old: Any, new: Any) -> bool:

@@ -6,32 +6,37 @@ Packing the same runs again gives the same bytes: names are sorted, and times an
 from __future__ import annotations
 
 import glob  # which leaves hidden folders out
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from knot_runner.bundles.manifest import MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, WRITTEN_BY, read_record, require_result
+from knot_runner.bundles.archive import MAX_FILE, archive_bytes, too_much
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, read_record, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.shared_memory import size_text
 
 #: Files that a comparison reads, packed whatever their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
-#: Bytes above which a sealed file (usually weights) is left out unless requested.
+#: Bytes above which a file with a checksum (usually weights) is left out unless requested.
 LEFT_OUT_ABOVE = 4_000_000
-#: Maximum files and bytes of a bundle.
-MAX_FILES, MAX_BYTES = 900, 300_000_000
 
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run's entry in the table of contents, its seed, and its files: name in the archive -> bytes."""
+    """The packed files of a run.
 
-    run: PackedRun
+    Attributes:
+        folder: ``<task>/<method>/<run id>``.
+        seed: Seed of the run.
+        files: File name -> bytes.
+        left_out: Names of files that are too large to pack. Their checksums are in ``result.json``.
+    """
+
+    folder: str
     seed: int
-    contents: dict[str, bytes]
+    files: dict[str, bytes]
+    left_out: list[str]
 
 
 def finished_runs(folder: Path) -> list[Path]:
@@ -53,8 +58,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
         UserError: A file is missing, damaged or too large.
     """
     result = require_result(folder)
-    run = PackedRun(f"{result.task}/{result.method}/{folder.name}", [], [])
-    contents = {}
+    run = RunContents(f"{result.task}/{result.method}/{folder.name}", result.seed, {}, [])
     for name in sorted({CONFIG_FILE, *result.digest}):
         path = folder / name
         size = path.stat().st_size if path.is_file() else 0
@@ -63,18 +67,15 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
             continue
         if size > MAX_FILE:
             raise UserError(f"has {size_text(size)}, more than the limit of a bundle, {size_text(MAX_FILE)}", path)
-        content = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
-        run.files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
-        contents[run.member(name)] = content
-    return RunContents(run, result.seed, contents)
+        run.files[name] = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
+    return run
 
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
-    manifest = Manifest(WRITTEN_BY, [packed.run for packed in runs])
-    members = {MANIFEST: manifest.text().encode()}
-    for packed in runs:
-        members |= packed.contents
+    members: dict[str, bytes] = {}
+    for run in runs:
+        members |= {f"{run.folder}/{name}": content for name, content in run.files.items()}
     if problem := too_much(len(members), sum(map(len, members.values()))):
         raise UserError(f"{problem}. Pack fewer runs per bundle", path)
     try:
@@ -84,20 +85,13 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     write_atomic(path, content)
 
 
-def too_much(files: int, size: int) -> str:
-    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; otherwise ""."""
-    if files <= MAX_FILES and size <= MAX_BYTES:
-        return ""
-    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"
-
-
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
     """Return lines describing the content of a bundle."""
     lines = []
-    for packed in runs:
-        size = size_text(sum(map(len, packed.contents.values())))
-        lines.append(f"{packed.run.folder}, seed {packed.seed}: {len(packed.contents)} files, {size}")
-    left_out = ", ".join(sorted({name for packed in runs for name in packed.run.left_out}))
+    for run in runs:
+        size = size_text(sum(map(len, run.files.values())))
+        lines.append(f"{run.folder}, seed {run.seed}: {len(run.files)} files, {size}")
+    left_out = ", ".join(sorted({name for run in runs for name in run.left_out}))
     if left_out:
         hint = "'verify' compares their checksums. To pack them, use --weights"
         lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}. {hint}")

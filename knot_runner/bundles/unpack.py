@@ -1,35 +1,28 @@
 """Reads a bundle as untrusted input.
 
-The archive members must match the table of contents, in order. Each member is checked against its digest and written
-below a temporary folder, under a name that cannot point outside that folder.
+Each member is written below a temporary folder, under a name that cannot point outside that folder. Then each file of a
+run is checked against its checksum in the run's ``result.json``.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
-from knot_runner.bundles.manifest import (
-    END,
-    MANIFEST,
-    MAX_MANIFEST,
-    Manifest,
-    PackedRun,
-    open_archive,
-    read_content,
-    read_header,
-    read_manifest,
-    strict_json,
-)
-from knot_runner.bundles.pack import too_much
-from knot_runner.records import RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
+from knot_runner.bundles.archive import END, open_archive, read_content, read_header, too_much
+from knot_runner.records import RESULT_FILE, ROUNDS_FILE, read_record, recorded_config, require_result
 from knot_runner.report.render.text import plain
 from knot_runner.results import RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
+
+#: Pattern of a member, ``<task>/<method>/<run id>/<file>``, with the names that composing allows. A member that matches
+#: cannot point outside the temporary folder.
+_MEMBER = re.compile(r"((?:\w[\w .+-]{0,199}/){2}\w[\w-]{0,199})/\w[\w.-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -58,31 +51,32 @@ class BundledRun:
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
         try:
-            rows = [strict_json(line) for line in self.log.read_bytes().splitlines()]
-        except ValueError as problem:
+            lines = self.log.read_text(encoding="utf-8").splitlines()
+            rows = [json.loads(line, parse_constant=_no_number) for line in lines]
+        except (ValueError, RecursionError) as problem:
             raise UserError(f"{where} cannot be read ({problem})") from None
         if not all(isinstance(row, dict) for row in rows):
             raise UserError(f"{where} has an invalid line")
         return rows
 
 
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     """Unpack the archive at ``path`` below ``temporary``; return its runs.
 
     Raises:
-        UserError: The archive is damaged, too large or not a bundle, or its files contradict its table of contents
-            or a result. The message is one line that names the archive.
+        UserError: The archive is damaged, too large or not a bundle, or its files contradict a result. The message is
+            one line that names the archive.
     """
     if not path.is_file():
         raise UserError("not a regular file" if path.exists() else "file not found", path)
     try:
-        with open_archive(path) as file:
-            manifest = _table_of_contents(path, file)
-            for run in manifest.runs:
-                _unpack(path, run, file, temporary / run.folder)
-            if read_header(file) != END:
-                raise ValueError(f"it has more files than {MANIFEST} lists")
-        return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
+        with open_archive(path) as archive:
+            folders = _unpack(path, archive, temporary)
+        return [_bundled(path, name, temporary / name) for name in folders]
     except ValueError as problem:
         raise UserError(quoted(f"{path}: damaged, or not a bundle of runs: {problem}")) from None
     except UserError as problem:
@@ -100,45 +94,43 @@ def quoted(text: str) -> str:
     return plain(text)
 
 
-def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
-    """Read the first member.
+def _unpack(path: Path, archive: BinaryIO, temporary: Path) -> list[str]:
+    """Write all members below ``temporary``; return the folders of their runs.
 
     Raises:
-        ValueError: The first member is not the table of contents.
-        UserError: The table of contents lists something that a bundle cannot have.
+        ValueError: A member is not a file of a run.
+        UserError: The members are too many, or too large.
     """
-    name, size = read_header(file)
-    if name != MANIFEST or size > MAX_MANIFEST:
-        raise ValueError(f"{MANIFEST} is not its first member. Create bundles with 'knot-runner bundle RUN...'")
-    manifest = read_manifest(read_content(file, size), str(path))
-    sizes = [file.size for run in manifest.runs for file in run.files]
-    if problem := too_much(len(sizes), sum(sizes)):
-        raise UserError(problem, path)
-    return manifest
+    folders, sizes = {}, []
+    while (header := read_header(archive)) != END:
+        name, size = header
+        member = _MEMBER.fullmatch(name)
+        if not member:
+            raise ValueError(f"its member {name!r} is not TASK/METHOD/RUN-ID/FILE")
+        sizes.append(size)
+        if problem := too_much(len(sizes), sum(sizes)):
+            raise UserError(problem, path)
+        file = temporary / name
+        if file.exists():
+            raise ValueError(f"{name} is repeated")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(read_content(archive, size))
+        folders[member[1]] = True
+    if not folders:
+        raise ValueError("it has no files. Create bundles with 'knot-runner bundle RUN...'")
+    return list(folders)
 
 
-def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None:
-    """Write the files of one run into ``folder``, checking each against the table of contents."""
-    folder.mkdir(parents=True)
-    for file in run.files:
-        if read_header(archive) != (run.member(file.name), file.size):
-            raise ValueError(f"{run.folder}/{file.name} does not match its position and size in {MANIFEST}")
-        content = read_content(archive, file.size)
-        if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise UserError(f"run {run.folder}: {file.name} does not match its checksum", path)
-        (folder / file.name).write_bytes(content)
-
-
-def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
-    """Load one run, checking its files against the checksums in its result."""
+def _bundled(path: Path, name: str, folder: Path) -> BundledRun:
+    """Load the run ``name`` from ``folder``, checking its files against the checksums in its result."""
     try:
         result = require_result(folder)
         named = f"{result.task}/{result.method}/{result.run_id}"
-        if named != run.folder:
+        if named != name:
             raise UserError(f"{RESULT_FILE} belongs to another run ({named!r})")
-        for file in run.files:
-            if file.name != RESULT_FILE and result.digest.get(file.name) != file.sha256:
-                raise UserError(f"{file.name} does not match its checksum in {RESULT_FILE}")
-        return BundledRun(run.folder, recorded_config(folder), result, folder / ROUNDS_FILE)
+        for file in folder.iterdir():
+            if file.name != RESULT_FILE:
+                read_record(folder, result, file.name)
+        return BundledRun(name, recorded_config(folder), result, folder / ROUNDS_FILE)
     except UserError as problem:
-        raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {run.folder}") from None
+        raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {name}") from None

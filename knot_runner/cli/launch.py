@@ -29,7 +29,7 @@ from knot_runner.records import lock_of, read_result, recorded_config
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
-from knot_runner.sweeps.plan import Plan, new_plan, write_plan
+from knot_runner.sweeps.plan import RECOMPUTE, Plan, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import LOGGER, UserError, counted, messages_to
@@ -79,11 +79,6 @@ def _trial(stale_runs: str, command: Command) -> int:
     return _sweep(command, stale_runs)
 
 
-def _code(stale_runs: str) -> str | None:
-    """Return the code version that stored stages must match; None if any version is accepted."""
-    return provenance.code_version() if stale_runs == "rerun" else None
-
-
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
     """Run a command that has one preset or none, and show its report; return the exit code.
 
@@ -128,7 +123,8 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
             keep = stale_runs == "keep"  # show a finished run even if its data have changed
-            result = complete_run(run_context(job, live.watch, LOGGER.info, code=_code(stale_runs), keep=keep))
+            code = provenance.code_version() if stale_runs == "rerun" else None
+            result = complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: record it
@@ -163,9 +159,9 @@ def _sweep(command: Command, stale_runs: str) -> int:
     for out in dict.fromkeys(job.settings.paths.output_dir for job in to_do):
         require_writable(Path(out), "paths.output_dir")
     if to_do:
-        first = command.jobs[0].settings
-        plan = new_plan(Path(first.paths.output_dir), first.fail_fast, _code(stale_runs))
-        write_plan(plan, {job.run_id: job.own_config for job in to_do})
+        plan = write_plan(Path(command.jobs[0].settings.paths.output_dir), to_do)
+        if stale_runs == "rerun":
+            plan.mark(RECOMPUTE)
         with Board(to_do, finished, Console(stderr=True)) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
     duplicates = len(command.jobs) - len(unlike)

@@ -1,9 +1,11 @@
-"""The table of verbs, with the arguments of each verb and the function that runs it. Imports no large packages."""
+"""The table of verbs, with the arguments of each verb and the module that runs it. Imports no large packages."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from knot_runner.composing.hydra_compose import Parser
 from knot_runner.config.plugins import Table
@@ -13,76 +15,108 @@ from knot_runner.util.errors import UserError, nearest
 PRESET_TEXT = "PRESET is a name from 'knot-runner ls experiment'. Use the same overrides as for its runs."
 
 
+@dataclass(frozen=True)
+class Verb:
+    """A verb.
+
+    Attributes:
+        module: Module with the function ``<verb>_command``, relative to ``knot_runner.cli.verbs``.
+        summary: Line about the verb in the help of the command itself.
+        usage: The verb and its arguments.
+        text: What the verb does, in sentences.
+        examples: Commands, without ``knot-runner``.
+        composes: Whether the verb composes jobs and therefore accepts Hydra's options.
+        options: Name of each further option -> the arguments of ``add_argument``.
+    """
+
+    module: str
+    summary: str
+    usage: str
+    text: str
+    examples: Sequence[str]
+    composes: bool = True
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Run ``verb``; return the exit code. Raises :class:`UserError`."""
     options = parser_of(verb).parse(arguments)
-    module = importlib.import_module(VERBS[verb][0], "knot_runner.cli.verbs")
+    module = importlib.import_module(VERBS[verb].module, "knot_runner.cli.verbs")
     code: int = getattr(module, f"{verb}_command")(options)
     return code
 
 
 def parser_of(verb: str) -> Parser:
     """Return the parser of ``verb``, or of a command without one."""
-    return VERBS[verb][1]() if verb else _run()
-
-
-def _run() -> Parser:
-    verbs = "\n".join(f"  {name:<10} {text}" for name, (_, _, text) in VERBS.data.items())
-    parser = Parser(
-        "[KEY=VALUE ...] [options]\n       knot-runner VERB --help",
-        "Run experiments in federated learning and knowledge distillation. Overrides follow Hydra's grammar. "
-        "Several values make a grid. The same command resumes interrupted runs and shows finished ones.\n"
-        f"\nverbs:\n{verbs}",
-        [
-            "task=femnist method=fedavg_chill method.temperature=0.05",
-            "method=entropy_a,sinkhorn_e seed=0,1,2 hydra/launcher=joblib",
-            "experiment=knot/table3 task.missing=skip",
-        ],
-    )
-    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the composed config and stop")
-    stale = "keep or rerun finished runs whose code or data have changed"
-    parser.add_argument("--stale", choices=("keep", "rerun"), default="", help=stale)
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    entry = VERBS[verb] if verb else _RUN
+    text = entry.text
+    if not verb:
+        text += "\n\nverbs:\n" + "\n".join(f"  {name:<10} {known.summary}" for name, known in VERBS.data.items())
+    parser = Parser(entry.usage, text, entry.examples, entry.composes)
+    for name, arguments in entry.options.items():
+        parser.add_argument(*name.split(", "), **arguments)
     return parser
 
 
-def _ls() -> Parser:
-    text = "List the config groups, or the choices of each GROUP with descriptions."
-    parser = Parser("ls [GROUP ...]", text, ["ls", "ls method experiment"], False)
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own YAML files")
-    return parser
+_RUN = Verb(
+    "", "",
+    "[KEY=VALUE ...] [options]\n       knot-runner VERB --help",
+    "Run experiments in federated learning and knowledge distillation. Overrides follow Hydra's grammar. "
+    "Several values make a grid. The same command resumes interrupted runs and shows finished ones.",
+    [
+        "task=femnist method=fedavg_chill method.temperature=0.05",
+        "method=entropy_a,sinkhorn_e seed=0,1,2 hydra/launcher=joblib",
+        "experiment=knot/table3 task.missing=skip",
+    ],
+    options={
+        "-c, --cfg": {"choices": ("job", "hydra", "all"), "help": "print the composed config and stop"},
+        "--stale": {
+            "choices": ("keep", "rerun"), "default": "",
+            "help": "keep or rerun finished runs whose code or data have changed",
+        },
+        "--version": {"action": "store_true", "help": "print the version and stop"},
+    },
+)  # fmt: skip
 
-
-def _data() -> Parser:
-    text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR."
-    examples = ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"]
-    parser = Parser("data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]", text, examples, False)
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own data sets, data/NAME.yaml")
-    fetch = "download files that need no agreement, and verify size and checksum"
-    parser.add_argument("--fetch", action="store_true", help=fetch)
-    return parser
-
-
-def _check() -> Parser:
-    text = "List the jobs that a command with these overrides would run, their state and any errors."
-    parser = Parser("check [KEY=VALUE ...] [options]", text, ["check experiment=knot/table3 task.missing=skip --quick"])
-    parser.add_argument("--all", action="store_true", help="list each job of a large grid")
-    parser.add_argument("--quick", action="store_true", help="do not read any data")
-    return parser
-
-
-def _table() -> Parser:
-    text = "Print the table of a preset from recorded results, and write it as Markdown, CSV and LaTeX. "
-    return Parser("table PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["table knot/table3 task.missing=skip"])
-
-
-def _claims() -> Parser:
-    text = "Test the claims of a paper on recorded results, with 95% intervals. "
-    return Parser("claims PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["claims chill/table1 task=femnist"])
-
-
-def _plot() -> Parser:
-    parser = Parser(
+#: Verbs of the package. The papers' modules ``verbs`` add others.
+VERBS: Table[Verb] = Table("VERBS", {
+    "ls": Verb(
+        ".ls", "list tasks, models, methods, presets and other choices",
+        "ls [GROUP ...]", "List the config groups, or the choices of each GROUP with descriptions.",
+        ["ls", "ls method experiment"], composes=False,
+        options={"-cd, --config-dir": {"metavar": "DIR", "help": "a folder with your own YAML files"}},
+    ),
+    "data": Verb(
+        ".data", "list and download data sets",
+        "data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]",
+        "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR.",
+        ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"], composes=False,
+        options={
+            "-cd, --config-dir": {"metavar": "DIR", "help": "a folder with your own data sets, data/NAME.yaml"},
+            "--fetch": {
+                "action": "store_true",
+                "help": "download files that need no agreement, and verify size and checksum",
+            },
+        },
+    ),
+    "check": Verb(
+        ".check", "list the jobs of a command and any errors",
+        "check [KEY=VALUE ...] [options]",
+        "List the jobs that a command with these overrides would run, their state and any errors.",
+        ["check experiment=knot/table3 task.missing=skip --quick"],
+        options={
+            "--all": {"action": "store_true", "help": "list each job of a large grid"},
+            "--quick": {"action": "store_true", "help": "do not read any data"},
+        },
+    ),
+    "table": Verb(
+        ".preset", "print the table of a preset and the published one",
+        "table PRESET [KEY=VALUE ...]",
+        f"Print the table of a preset from recorded results, and write it as Markdown, CSV and LaTeX. {PRESET_TEXT}",
+        ["table knot/table3 task.missing=skip"],
+    ),
+    "plot": Verb(
+        ".plot", "draw any runs, a preset's figure, or a partition",
         "plot [FILTER ...] [paths.output_dir=DIR] [options]\n       knot-runner plot PRESET [KEY=VALUE ...] [options]\n"
         "       knot-runner plot partition [KEY=VALUE ...] [options]",
         "Draw finished runs selected by filters (as in compare), the figure of a preset, or a partition of classes. "
@@ -93,122 +127,113 @@ def _plot() -> Parser:
             "plot chill/fig4 task=femnist --formats=pdf --width=single",
             "plot partition task=femnist partition=small partition.alpha=0.1",
         ],
-    )
-    keys = {
-        "x": "round, clock, seconds, bytes, flops, a setting, or a measure (default: round)",
-        "y": "a measure (default: accuracy), clients, or confusion",
-        "by": "settings with a line or color per value (default: all that differ)",
-        "row": "setting with a row of panels per value",
-        "col": "setting with a column of panels per value",
-    }
-    for name, text in keys.items():
-        parser.add_argument(f"--{name}", metavar="KEYS" if name == "by" else "KEY", help=text)
-    parser.add_argument("--mark", metavar="MARK", help="curve, bar, box, scatter or heatmap")
-    parser.add_argument(
-        "--smooth", type=float, metavar="N", help="draw running means over N rounds, or over a share of them"
-    )
-    parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")
-    parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")
-    width = "for print, without title and notes: single (3.35 in), double (7 in) or millimeters"
-    parser.add_argument("--width", help=width)
-    return parser
-
-
-def _confusion() -> Parser:
-    parser = Parser(
+        options={
+            "--x": {
+                "metavar": "KEY",
+                "help": "round, clock, seconds, bytes, flops, a setting, or a measure (default: round)",
+            },
+            "--y": {"metavar": "KEY", "help": "a measure (default: accuracy), clients, or confusion"},
+            "--by": {
+                "metavar": "KEYS",
+                "help": "settings with a line or color per value (default: all that differ)",
+            },
+            "--row": {"metavar": "KEY", "help": "setting with a row of panels per value"},
+            "--col": {"metavar": "KEY", "help": "setting with a column of panels per value"},
+            "--mark": {"metavar": "MARK", "help": "curve, bar, box, scatter or heatmap"},
+            "--smooth": {
+                "type": float, "metavar": "N", "help": "draw running means over N rounds, or over a share of them",
+            },
+            "--out": {"metavar": "FILE", "help": "a .png, .pdf or .svg file"},
+            "--formats": {"default": "png", "help": "png, pdf and svg, separated by commas (default: png)"},
+            "--width": {"help": "for print, without title and notes: single (3.35 in), double (7 in) or millimeters"},
+        },
+    ),
+    "confusion": Verb(
+        ".plot", "print the confusion matrix of a run",
         "confusion RUN [paths.output_dir=DIR] [options]",
         "Print the confusion matrix of a finished run on its test examples. RUN is a folder, a run id, or filters that "
         "select one run.",
-        ["confusion task=femnist method=fedavg seed=0 --out=confusion.png"],
-        composes=False,
-    )
-    parser.add_argument("--out", metavar="FILE", help="also draw it to a .png, .pdf or .svg file")
-    return parser
-
-
-def _report() -> Parser:
-    text = "Write table, figures and claims of a preset as one HTML page, from recorded results. "
-    return Parser("report PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["report knot/table3 task.missing=skip"])
-
-
-def _compare() -> Parser:
-    parser = Parser(
+        ["confusion task=femnist method=fedavg seed=0 --out=confusion.png"], composes=False,
+        options={"--out": {"metavar": "FILE", "help": "also draw it to a .png, .pdf or .svg file"}},
+    ),
+    "claims": Verb(
+        ".preset", "test the claims of a preset's paper",
+        "claims PRESET [KEY=VALUE ...]",
+        f"Test the claims of a paper on recorded results, with 95% intervals. {PRESET_TEXT}",
+        ["claims chill/table1 task=femnist"],
+    ),
+    "report": Verb(
+        ".report", "write a preset's results as an HTML page",
+        "report PRESET [KEY=VALUE ...]",
+        f"Write table, figures and claims of a preset as one HTML page, from recorded results. {PRESET_TEXT}",
+        ["report knot/table3 task.missing=skip"],
+    ),
+    "compare": Verb(
+        ".compare", "compare any runs by any setting",
         "compare [KEY=VALUE ...] [paths.output_dir=DIR] [options]",
         "Compare the runs below paths.output_dir (default: outputs). Filters select runs: key=value, key!=value, "
         "key<value, and so on.",
-        ["compare task=femnist --by=method.name --export=runs.csv"],
-        composes=False,
-    )
-    by = "settings with a row per value, or run_id (default: all that differ)"
-    parser.add_argument("--by", metavar="KEYS", help=by)
-    parser.add_argument("--measure", default="", metavar="KEYS", help="columns of the table: accuracy, f1, sd, ...")
-    parser.add_argument("--sort", default="", metavar="KEY", help="column that orders the rows")
-    parser.add_argument(
-        "--best", default="", metavar="MEASURE", help="show only the best value of the settings in --over"
-    )
-    parser.add_argument("--over", default="", metavar="KEYS", help="settings that were searched, for --best")
-    parser.add_argument("--export", default="", metavar="FILES", help="also write .csv, .tex or .md files")
-    return parser
-
-
-def _reproduce() -> Parser:
-    parser = Parser(
+        ["compare task=femnist --by=method.name --export=runs.csv"], composes=False,
+        options={
+            "--by": {
+                "metavar": "KEYS", "help": "settings with a row per value, or run_id (default: all that differ)",
+            },
+            "--measure": {
+                "default": "", "metavar": "KEYS", "help": "columns of the table: accuracy, f1, sd, ...",
+            },
+            "--sort": {"default": "", "metavar": "KEY", "help": "column that orders the rows"},
+            "--best": {
+                "default": "", "metavar": "MEASURE",
+                "help": "show only the best value of the settings in --over",
+            },
+            "--over": {"default": "", "metavar": "KEYS", "help": "settings that were searched, for --best"},
+            "--export": {"default": "", "metavar": "FILES", "help": "also write .csv, .tex or .md files"},
+        },
+    ),
+    "reproduce": Verb(
+        ".reproduce", "run presets one after another",
         "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
         "Run presets one after another, starting with the most claims per minute, and write a table of their claims to "
         "paths.output_dir/reproduced.md. Without names, run the presets of conf/reproduce.yaml and of the papers' "
         "reproduce.yaml whose data are present and that fit into the time. The overrides apply to each preset.",
         ["reproduce --hours=2 paths.data_dir=DIR hardware=cpu"],
-    )
-    hours = "time limit. Repeat the command to resume; 0 only writes the table (default: 2)"
-    parser.add_argument("--hours", type=float, default=2.0, help=hours)
-    return parser
-
-
-def _bundle() -> Parser:
-    parser = Parser(
+        options={
+            "--hours": {
+                "type": float, "default": 2.0,
+                "help": "time limit. Repeat the command to resume; 0 only writes the table (default: 2)",
+            },
+        },
+    ),
+    "bundle": Verb(
+        ".runs", "pack finished runs into an archive",
         "bundle RUN ... [paths.output_dir=DIR] [options]",
         "Pack the records of finished runs into an archive that others can verify. RUN is a run's folder, a folder "
         "above several, or a run id. The same runs give the same bytes.",
-        ["bundle outputs/femnist --to=femnist.tar.gz"],
-        composes=False,
-    )
-    parser.add_argument("--to", metavar="FILE", help="archive FILE.tar.gz (default: in paths.output_dir/bundles)")
-    parser.add_argument("--weights", action="store_true", help="include files above 4 MB, such as weights")
-    return parser
-
-
-def _verify() -> Parser:
-    parser = Parser(
+        ["bundle outputs/femnist --to=femnist.tar.gz"], composes=False,
+        options={
+            "--to": {"metavar": "FILE", "help": "archive FILE.tar.gz (default: in paths.output_dir/bundles)"},
+            "--weights": {"action": "store_true", "help": "include files above 4 MB, such as weights"},
+        },
+    ),
+    "verify": Verb(
+        ".verify", "rerun a bundle and compare the results",
         "verify BUNDLE [KEY=VALUE ...] [options]",
         "Rerun the runs of BUNDLE, a .tar.gz file, and compare the results: the same bits, within rounding (numbers "
         "differ by at most 0.1% or 0.0001), within the 95% interval of the accuracy, or not the same. Code of plug-ins "
         "is not run. The exit code is 1 if a result is not the same, and 2 if a run could not be rerun.",
-        ["verify femnist.tar.gz --rounds=5 paths.data_dir=DIR"],
-        composes=False,
-    )
-    parser.add_argument("--rounds", type=int, metavar="N", help="rerun only the first N rounds of federated runs")
-    parser.add_argument("--network", action="store_true", help="allow downloads from the Hugging Face hub")
-    steps = "refuse settings with more rounds, epochs or steps than N (default: 5000)"
-    parser.add_argument("--max-steps", type=int, default=5000, metavar="N", help=steps)
-    memory = "CPU memory limit of a process (default: 16)"
-    parser.add_argument("--memory", type=int, default=16, metavar="GB", help=memory)
-    return parser
-
-
-#: Verb -> its module with ``<verb>_command``, its parser, and its line in the command's own help.
-VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
-    "ls": (".ls", _ls, "list tasks, models, methods, presets and other choices"),
-    "data": (".data", _data, "list and download data sets"),
-    "check": (".check", _check, "list the jobs of a command and any errors"),
-    "table": (".preset", _table, "print the table of a preset and the published one"),
-    "plot": (".plot", _plot, "draw any runs, a preset's figure, or a partition"),
-    "confusion": (".plot", _confusion, "print the confusion matrix of a run"),
-    "claims": (".preset", _claims, "test the claims of a preset's paper"),
-    "report": (".report", _report, "write a preset's results as an HTML page"),
-    "compare": (".compare", _compare, "compare any runs by any setting"),
-    "reproduce": (".reproduce", _reproduce, "run presets one after another"),
-    "bundle": (".runs", _bundle, "pack finished runs into an archive"),
-    "verify": (".verify", _verify, "rerun a bundle and compare the results"),
+        ["verify femnist.tar.gz --rounds=5 paths.data_dir=DIR"], composes=False,
+        options={
+            "--rounds": {"type": int, "metavar": "N", "help": "rerun only the first N rounds of federated runs"},
+            "--network": {"action": "store_true", "help": "allow downloads from the Hugging Face hub"},
+            "--max-steps": {
+                "type": int, "default": 5000, "metavar": "N",
+                "help": "refuse settings with more rounds, epochs or steps than N (default: 5000)",
+            },
+            "--memory": {
+                "type": int, "default": 16, "metavar": "GB", "help": "CPU memory limit of a process (default: 16)",
+            },
+        },
+    ),
 }, papers="verbs")  # fmt: skip
 
 

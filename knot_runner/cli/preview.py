@@ -1,37 +1,27 @@
-"""Preview of runs: a child process prepares them and reports notes and errors. Finished runs give a time estimate."""
+"""Preview of runs: they are prepared without training, for notes and errors."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import multiprocessing
-import os
-import shutil
-import statistics
-from collections import Counter, defaultdict
+import io
+from collections import Counter
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.plugins import load_plugins
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.plugins import load_plugins, no_exit
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.config.strict import by_key, digest, without
-from knot_runner.records import RESULT_FILE, read_result
-from knot_runner.report.render.text import duration
-from knot_runner.util.config_yaml import Config, read_config
-from knot_runner.util.errors import UserError, counted
-from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process, temporary_folder
+from knot_runner.util.errors import UserError, messages_to
+from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.context import Services
+    from knot_runner.pipelines.context import RunInputs, Services
 
 #: Maximum characters shown of an unexpected exception.
 MAX_MESSAGE = 200
-#: Maximum number of finished runs of a task that are read for their times, newest first.
-MAX_RUNS = 200
 
 
 @dataclass
@@ -52,24 +42,14 @@ class Preview:
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
-    """Prepare ``jobs`` in a child process, so that composing needs no torch."""
-    with temporary_folder() as folder:
-        spawn = multiprocessing.get_context("spawn")
-        process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
-        with ended_along(process):
-            try:
-                seen: Preview = pipe.recv()
-                return seen
-            except EOFError:
-                process.join()
-                return Preview(problem=f"the process that prepares the runs ended with exit code {process.exitcode}")
-
-
-def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
-    begin_child(cleanup=functools.partial(shutil.rmtree, folder, ignore_errors=True))
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
-        redirect_output(nowhere)
-    pipe.send(prepare([job_of(config) for config in configs], folder))
+    """Prepare ``jobs`` in a temporary folder. What the preparation prints on stderr or logs is not shown."""
+    with (
+        temporary_folder() as folder,
+        contextlib.redirect_stderr(io.StringIO()),
+        messages_to(lambda _: None),
+        no_exit(jobs[0].settings.plugins),
+    ):
+        return prepare(jobs, folder)
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
@@ -86,8 +66,9 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():
             job = group[0]
-            notes, lines = _look(job, folder, services)
-            result.notes.update(dict.fromkeys(notes, len(group)))
+            seen = inspected(job, folder, services)
+            result.notes.update(dict.fromkeys(seen.notes, len(group)))
+            lines = seen.counts.lines() if seen.counts else []
             title, seed, partition = job.settings.task.name, "", job.settings.partition
             if partition is not None:
                 title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
@@ -101,13 +82,13 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     return result
 
 
-def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
-    """Return a run's notes and the lines on its examples.
+def inspected(job: ComposedJob, folder: Path, services: Services | None = None) -> RunInputs:
+    """Return the inputs of a run that is only prepared, with ``folder`` as ``paths.output_dir``.
 
     Raises:
         UserError: The run would raise this error.
     """
-    from knot_runner.pipelines.context import RunContext
+    from knot_runner.pipelines.context import RunContext, Services
 
     load_plugins(job.settings.plugins)
     paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
@@ -115,11 +96,11 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
 
     def silent(*_: object) -> None:
-        """Ignore progress and notes of a run that is only prepared."""
+        """Ignore progress and notes."""
 
-    run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services)
-    seen = call(family_of(job.method).inspect, run)
-    return seen.notes, seen.counts.lines() if seen.counts else []
+    run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services or Services())
+    inputs: RunInputs = call(family_of(job.method).inspect, run)
+    return inputs
 
 
 def _prepared_key(job: ComposedJob) -> str:
@@ -131,46 +112,3 @@ def _prepared_key(job: ComposedJob) -> str:
     groups = [config.get(group) for group in ("task", "partition", "transfer", "model")]
     seed = job.settings.seed if is_drawn else None
     return digest([*groups, config["paths"]["data_dir"], training, seed, method])
-
-
-# ------------------------------------------------------------------------------------------------------ recorded times
-
-
-def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return lines that estimate the total time of ``jobs``, run one after another.
-
-    Each job is assumed to take the median time of the finished runs below ``paths.output_dir`` with the same method,
-    task and training.
-    """
-    roots = [Path(job.settings.paths.output_dir, job.settings.task.name) for job in jobs]
-    times = {root: _times_of(root) for root in set(roots)}
-    medians, runs = [], 0
-    keys = zip(roots, (_time_key(job.config) for job in jobs), strict=True)
-    for (root, key), count in Counter(keys).items():
-        if seconds := times[root].get(key):
-            medians += count * [statistics.median(seconds)]
-            runs += len(seconds)
-    if not medians:
-        return ["no time estimate: no similar run has finished"]
-    by = f"estimated from the median of {counted(runs, 'finished run')}"
-    lines = [f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, {by}"]
-    if len(medians) < len(jobs):
-        lines.append(f"no time estimate for the other {counted(len(jobs) - len(medians), 'job')}")
-    return lines
-
-
-def _times_of(root: Path) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = defaultdict(list)
-    paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in paths[:MAX_RUNS]:
-        result = read_result(path.parent)
-        if result is not None and result.status == "done" and result.seconds.total is not None:
-            with contextlib.suppress(UserError, OSError, ValueError):
-                times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
-    return times
-
-
-def _time_key(config: Config) -> str:
-    """Return the digest of method, task, model, partition and training, without seed and learning rate."""
-    training = without(config.get("training") or {}, "lr")
-    return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -5,30 +5,12 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from rich.progress import TaskID
+
+from knot_runner.report.render.progress import progress_bars
 
 #: Stages shorter than this (seconds) get no line of their own.
 WORTH_SAYING = 1.0
-
-
-class _Rate(ProgressColumn):
-    """The rate of a progress bar: units per second, or seconds per unit if a unit takes longer."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.speed or 0
-        if speed >= 1:
-            return Text(f"{speed:.1f}/s")
-        return Text(f"{1 / speed:.1f} s each" if speed else "")
 
 
 class Live:
@@ -38,17 +20,7 @@ class Live:
         self._console = console
         self.noted: list[str] = []
         self._bars: dict[str, tuple[TaskID, float]] = {}
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
-            _Rate(),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._progress = progress_bars(console)
 
     def __enter__(self) -> Live:
         self._progress.start()

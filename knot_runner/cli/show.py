@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from knot_runner import provenance
 from knot_runner.cli.verbs.preset import Preset
@@ -24,6 +25,7 @@ from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.errors import LOGGER, ReadOnlyError, UserError
 from knot_runner.util.files import require_writable
+from knot_runner.util.processes import temporary_folder
 
 
 def show_table(preset: Preset, keep: bool = False) -> None:
@@ -61,34 +63,25 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw the partition of ``job``'s examples over its clients as a figure and CSV below ``<out>/figures``."""
-    import numpy as np
-
-    from knot_runner.data.images import load_images, make_partition
-    from knot_runner.data.load import load_task
-    from knot_runner.data.parties import clients_images, transfer_rows
-    from knot_runner.data.pools import pool_texts
+    """Draw the classes of ``job``'s training examples per party as a figure and CSV below ``<out>/figures``."""
+    from knot_runner.cli.preview import inspected
+    from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
 
-    settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
-    if spec is None:
+    settings, name, seed = job.settings, job.settings.task.name, job.settings.seed
+    if settings.partition is None:
         chosen = f"task={name} method={settings.method.name}"
         raise UserError(f"plot partition: {chosen} has no partition over clients. Use, for example, task=femnist")
-    root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
-    if settings.on_images:
-        task = load_images(settings.task, root)
-    else:
-        task = pool_texts(load_task(settings.task, root), getattr(spec, "by", "user"))
-    if settings.shares is not None:  # images of the server and of a transfer set belong to no client
-        task = clients_images(task, settings.shares, seed)
-    if settings.held_out is not None and settings.held_out.transfer is not None:
-        kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, seed)
-        task = dataclasses.replace(task, train=task.train.take(kept))
-    partition = make_partition(spec, task, seed)
-    counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
-    path = folder_for(Path(settings.paths.output_dir), "figures") / f"partition_{name}_{spec.kind}_seed{seed}.png"
-    title, notes = f"{name}: {spec.kind} partition, seed {seed}", [*task.notes, *partition.notes]
-    print_figure(path, draw_partition(counts, partition.names, task.classes, path, title, notes))
+    with temporary_folder() as folder:
+        seen = inspected(job, folder)
+    assert seen.counts is not None
+    counts = {party: splits[TRAIN][:-1] for party, splits in seen.counts.parties.items() if TRAIN in splits}
+    labeled = {party: row for party, row in counts.items() if row.any()}
+    path = folder_for(Path(settings.paths.output_dir), "figures")
+    path /= f"partition_{name}_{settings.partition.kind}_seed{seed}.png"
+    title = f"{name}: {settings.partition.kind} partition, seed {seed}"
+    rows = np.stack(list(labeled.values()))
+    print_figure(path, draw_partition(rows, list(labeled), seen.counts.classes, path, title, seen.notes))
 
 
 def print_figure(path: Path, numbers: Iterable[str]) -> None:

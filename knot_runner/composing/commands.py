@@ -91,8 +91,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         return list(arguments), {}
     overrides = parse_overrides(arguments)
     fixed = [typed_line(o) for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
-    with hydra_compose.composing():
-        grid = node_of(hydra_compose.hydra_config(without_arm(fixed), config_dir), "sweep")
+    grid = node_of(hydra_compose.hydra_config(without_arm(fixed), config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
     if grid is None:
         return list(arguments), {}
@@ -133,10 +132,8 @@ def _composed(
             axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
     grid = JobGrid(config_dir, late, label_keys, list(map(typed_line, overrides)), size)
-    with hydra_compose.composing():
-        wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
-        jobs = [grid.job(list(itertools.chain(*picked))) for picked in wanted]
-    return jobs, grid
+    wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
+    return [grid.job(list(itertools.chain(*picked))) for picked in wanted], grid
 
 
 def _sets_a_value(override: Override) -> bool:
@@ -151,7 +148,7 @@ def _sets_a_value(override: Override) -> bool:
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large, and does not sweep Hydra's keys or ``sweep`` itself."""
-    widest, widths = "", [0]
+    widths = {}
     for override, listed in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group
         if listed is None:
@@ -160,7 +157,5 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
             raise UserError("expected one value, since Hydra's keys cannot be swept", line)
         if key.startswith("sweep."):
             raise UserError("sweep keys are supported only in YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
-        if len(listed) > max(widths):
-            widest = line
-        widths.append(len(listed))
-    check_count(widest, math.prod(widths[1:]))
+        widths[line] = len(listed)
+    check_count(max(widths, key=widths.__getitem__, default=""), math.prod(widths.values()))

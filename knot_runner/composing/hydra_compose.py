@@ -12,7 +12,6 @@ from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -34,57 +33,46 @@ from knot_runner.util.errors import UserError, first_line, nearest
 CURRENT_DEFAULTS: Config = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
 
 
-def composing(folder: Path | None = None) -> AbstractContextManager[None]:
-    """Return the context in which Hydra composes files of ``folder``, by default ``conf/``."""
-    return initialize_config_dir(str(folder or config_folder()), **CURRENT_DEFAULTS)
+def composing(folder: Path) -> AbstractContextManager[None]:
+    """Return the context in which Hydra composes files of ``folder``."""
+    return initialize_config_dir(str(folder), **CURRENT_DEFAULTS)
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose the config with its ``hydra`` part; call inside :func:`composing`.
-
-    Every error is one line that names the key.
+    """Compose the config with its ``hydra`` part. Every error is one line that names the key.
 
     The environment variable ``KNOT_HARDWARE`` chooses the hardware unless ``overrides`` do.
     """
     hardware = os.environ.get("KNOT_HARDWARE")
     if hardware and not any(word.startswith("hardware=") for word in overrides):
         overrides = [f"hardware={hardware}", *overrides]
-    names = [word for word in overrides if word.startswith(f"{CONFIG_NAME}=")]
-    others = [word for word in overrides if word not in names]
-    if names:
-        config = _main_config(names[-1].partition("=")[2], others, config_dir)
-    else:
-        config = _composed("config", others, config_dir, hydra=True)
+    folder, name, others = config_folder(), "config", []
+    for word in overrides:
+        if word.startswith(f"{CONFIG_NAME}="):
+            folder, name = Path(config_dir or folder).resolve(), word.partition("=")[2]
+        else:
+            others.append(word)
+    if not (folder / f"{name}.yaml").is_file():
+        raise UserError(f"file not found: {folder / message_text(name)}.yaml", f"--config-name={message_text(name)}")
+    config = _composed(folder, name, others, config_dir, hydra=True)
     check_hydra(config.hydra)
     return config
 
 
-def _main_config(name: str, overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose ``NAME.yaml`` of ``config_dir`` as the main file, which Hydra looks for in the first folder only."""
-    folder = Path(config_dir or config_folder()).resolve()
-    if not (folder / f"{name}.yaml").is_file():
-        raise UserError(f"file not found: {folder / message_text(name)}.yaml", f"--config-name={message_text(name)}")
-    outer = GlobalHydra.instance()
-    before, outer.hydra = outer.hydra, None
+def choice_config(choice: str, config_dir: str | None) -> DictConfig:
+    """Compose a single ``choice`` of a group, such as ``model/cnn_8``. This takes a third of the time of all groups."""
+    return _composed(config_folder(), choice, [], config_dir, hydra=False)
+
+
+def _composed(folder: Path, file: str, overrides: list[str], config_dir: str | None, hydra: bool) -> DictConfig:
+    """Compose ``file``, which Hydra looks for in ``folder``, and then in the other one of ``conf/`` and ``config_dir``.
+
+    If both folders have a file of a group, Hydra uses the one in ``folder``.
+    """
+    search = search_path(config_dir if folder == config_folder() else str(config_folder()))
     try:
         with composing(folder):
-            return _composed(name, overrides, str(config_folder()), hydra=True)
-    finally:
-        GlobalHydra.instance().hydra = before  # another instance than the outer one
-
-
-def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose a single ``choice`` of a group, such as ``model/cnn_8``. This takes half the time of the whole config.
-
-    Call this inside :func:`composing`.
-    """
-    return _composed(choice, [], config_dir, hydra=False)
-
-
-def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bool) -> DictConfig:
-    search = search_path(config_dir)
-    try:
-        return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
+            return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None
     except RecursionError:

@@ -25,7 +25,6 @@ from knot_runner.composing.named_values import (
     without_arm,
 )
 from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
-from knot_runner.config.settings.families import family_of_algorithm, load
 from knot_runner.config.settings.run import ARM, Settings, build_run
 from knot_runner.config.settings.run_id import run_id, settings_record
 from knot_runner.config.strict import without
@@ -62,11 +61,11 @@ class ComposedJob:
 
     config: Config
     settings: Settings
-    #: as typed
+    #: overrides as the user typed them
     overrides: list[str] = field(default_factory=list)
-    #: what distinguishes it from the preset's other jobs, beyond method and seed
+    #: overrides that distinguish this job from other jobs of its grid, without task, method and seed
     label: str = ""
-    #: its arm, "" for none
+    #: name of the job's arm; "" without arms
     arm: str = ""
 
     @property
@@ -98,11 +97,8 @@ class ComposedJob:
     @property
     def title(self) -> str:
         """Return the job's display name: task, method, seed, and the settings that distinguish it within its grid."""
-        settings = self.settings
-        words = job_words(self.config["method"])
-        others = [part for part in self.label.split(", ") if part.split("=")[0] not in words]
-        parts = (settings.task.name, settings.method.name, *words.values(), f"seed {settings.seed}", *others)
-        return " ".join(filter(None, parts))
+        name = f"{self.settings.task.name} {self.settings.method.name} seed {self.settings.seed}"
+        return f"{name} {self.label.replace(', ', ' ')}".strip()
 
 
 def plain_yaml(config: Config) -> str:
@@ -120,35 +116,27 @@ def job_of(config: Config) -> ComposedJob:
     return ComposedJob({**config, **settings_record(settings)}, settings)
 
 
-def job_words(method: Config) -> dict[str, str]:
-    """Return key -> text for the settings that a title always shows; this text replaces the label's entry."""
-    family = family_of_algorithm(method["algorithm"])
-    words: dict[str, str] = load(family.title)(method) if family.title else {}
-    return words
-
-
 # ---------------------------------------------------------------------------------------------------------- job grid
 
 
+@dataclass
 class JobGrid:
-    """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
+    """Composes the jobs of one grid."""
 
-    Attributes:
-        late: Keys that select no group. Their values are set after Hydra has composed.
-        label_keys: Keys in a job's label.
-        words: All overrides as typed.
-        size: The number of jobs in the grid.
-        hydra: The ``hydra`` part of the last job.
-    """
-
-    def __init__(
-        self, config_dir: str | None, late: set[str], label_keys: set[str], words: list[str], size: int
-    ) -> None:
-        self.config_dir, self.late, self.label_keys, self.words, self.size = config_dir, late, label_keys, words, size
-        self.hydra = DictConfig({})
-        self._bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
-        self._noted = {""}
-        self._choices: dict[str, Config] = {}
+    config_dir: str | None
+    #: keys that select no group; their values are set after Hydra has composed
+    late: set[str]
+    #: keys in a job's label
+    label_keys: set[str]
+    #: all overrides as typed
+    words: list[str]
+    #: number of jobs in the grid
+    size: int
+    #: the ``hydra`` part of the last job
+    hydra: DictConfig = field(default_factory=lambda: DictConfig({}))
+    _bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = field(default_factory=dict)
+    _noted: set[str] = field(default_factory=lambda: {""})
+    _choices: dict[str, Config] = field(default_factory=dict)
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
@@ -161,7 +149,7 @@ class JobGrid:
         late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
             config = plain_config(with_values(base, late))
-        except OmegaConfBaseException as problem:
+        except (OmegaConfBaseException, RecursionError) as problem:
             raise UserError(one_line(str(problem))) from None
         config = with_named_values(config, self._values, self._base_values)
         job = job_of(_under_preset(config, self.words))

@@ -31,6 +31,8 @@ MODEL_LISTS = ("teachers", "models")
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
 #: Key of a part -> the same.
 PART_TAGS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
+#: Parts of a method that hold further parts.
+NESTED = ("server_distillation", "schedule")
 #: Group in ``conf/base`` -> the table of its settings, in a module of ``config/settings/methods``.
 CLASSES = {
     "loss": "knot:LOSS_SETTINGS",
@@ -66,7 +68,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
     has_clients = family.training == "rounds" and family.trains
     if kind == "texts" and has_clients and isinstance(partition, dict) and "kind" not in partition:
         config = {**config, "partition": {**values_of("partition", "natural"), **partition}}
-    method = _with_base_values(method, base_values)
+    method = _filled(method, TAGS, base_values)
     for key in MODEL_LISTS if kind in TEACHERS else ():
         if isinstance(method.get(key), list):
             method[key] = [
@@ -75,35 +77,31 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
     return {**config, "method": method}
 
 
-def _with_base_values(method: Config, base_values: Values) -> Config:
-    method = _filled(method, TAGS, base_values)
-    distillation, schedule = method.get("server_distillation"), method.get("schedule")
-    if isinstance(distillation, dict):
-        method["server_distillation"] = _filled(distillation, {"loss": "name"}, base_values)
-    if isinstance(schedule, dict) and isinstance(schedule.get("phases"), list):
-        phases = [_filled(phase, {}, base_values) if isinstance(phase, dict) else phase for phase in schedule["phases"]]
-        method["schedule"] = {**schedule, "phases": phases}
-    return method
-
-
 def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
-    """Return ``settings`` with values from files, filled in for its loss terms and for the parts that ``tags`` name."""
-    filled = dict(settings)
-    for key, tag in tags.items():
-        part = settings.get(key)
-        if isinstance(part, str):
-            part = {tag: part}
-        if isinstance(part, dict):
-            filled[key] = _completed(part, key, str(part.get(tag)), base_values)
-    terms = settings.get("terms")
-    for name, options in terms.items() if isinstance(terms, dict) else ():
-        if isinstance(options, dict):
-            filled["terms"] = {**filled["terms"], name: _completed(options, "term", str(name), base_values)}
+    """Return ``settings`` with values from files, filled in for its loss terms and for the parts that ``tags`` name.
+
+    The parts in :data:`NESTED` have a loss, loss terms or phases with loss terms of their own.
+    """
+    filled = {}
+    for key, part in settings.items():
+        if key in tags and isinstance(part, str):
+            part = {tags[key]: part}
+        if key in tags and isinstance(part, dict):
+            part = _completed(part, key, str(part.get(tags[key])), base_values)
+        if key in NESTED and isinstance(part, dict):
+            part = _filled(part, {"loss": "name"}, base_values)
+        if key == "phases" and isinstance(part, list):
+            part = [_filled(phase, {}, base_values) if isinstance(phase, dict) else phase for phase in part]
+        if key == "terms" and isinstance(part, dict):
+            part = {name: _completed(options, "term", str(name), base_values) for name, options in part.items()}
+        filled[key] = part
     return filled
 
 
-def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
+def _completed(values: Any, group: str, name: str, base_values: Values) -> Any:
     """Return ``values`` plus missing values from ``base/GROUP/NAME.yaml``. The file is read only if needed."""
+    if not isinstance(values, dict):  # the settings refuse it
+        return values
     cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
         return values

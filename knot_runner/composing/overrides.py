@@ -36,8 +36,6 @@ from knot_runner.util.errors import UserError, not_installed, require_extra, unk
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
-#: Brackets of one kind in an override: OmegaConf cannot build more levels.
-MAX_BRACKETS = 60
 #: Characters that mean something in Hydra's grammar.
 RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
@@ -60,20 +58,20 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
-    if max(map(argument.count, "([{")) > MAX_BRACKETS:
-        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", message_text(key))
     readable, override = argument, None
-    if not value.isascii() and RESERVED.isdisjoint(value):
-        readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
+    if not value.isascii() and RESERVED.isdisjoint(value):  # Hydra's grammar has ASCII letters only
+        readable = f"{key}='{value}'"
     with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
         if "${" in value:
             grammar_parser.parse(value)
         (override,) = OverridesParser.create().parse_overrides([readable])
     if override is None or not override.key_or_group:
         raise _unreadable(argument)
-    if is_hydras(override.key_or_group):
-        check_key(override.key_or_group)
-    if override.key_or_group in GROUPS:
+    key = override.key_or_group
+    if is_hydras(key) and key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
+        hint = f"The supported Hydra keys are {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
+        raise UserError("not supported", key, hint=hint)
+    if key in GROUPS:
         _check_names(override, message_text(argument))
     return override
 
@@ -269,8 +267,8 @@ class OwnYaml(ConfigSource):
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Our launcher, which ``sweeps/launchers.py`` instantiates itself: Hydra looks for plug-ins in installed packages only.
-RAY = "knot_runner.sweeps.launchers.RayLauncher"
+#: Our launcher, which ``sweeps/launchers.py`` calls itself: Hydra looks for plug-ins in installed packages only.
+RAY = "knot_runner.sweeps.launchers.launch_on_ray"
 #: Override that asks for a study.
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
@@ -284,13 +282,6 @@ def is_hydras(key: str) -> bool:
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
-def check_key(key: str) -> None:
-    """Raise :class:`UserError` for an unsupported Hydra key (dotted, or a group)."""
-    if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
-        hint = f"The supported Hydra keys are {LAUNCHER_GROUP}, {LAUNCHER}.* and {BATCH}"
-        raise UserError("not supported", key, hint=hint)
-
-
 def is_ray(hydra: DictConfig) -> bool:
     """Return whether the ``hydra`` part of a composed config selects our Ray launcher."""
     return bool(hydra.launcher.get("_target_") == RAY)
@@ -300,7 +291,6 @@ def check_hydra(hydra: DictConfig) -> None:
     """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
-        hint = "Use null to start all jobs at once"
-        raise UserError(f"{size!r} is not a positive integer", BATCH, hint=hint)
+        raise UserError(f"{size!r} is not a positive integer", BATCH, hint="Use null to start all jobs at once")
     if is_ray(hydra):
         require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

@@ -20,22 +20,22 @@ from knot_runner.config.plugins import Table
 class Device:
     """A kind of device, described without torch."""
 
-    #: in messages
+    #: name of the device in messages
     title: str
-    #: how many of them torch can compute on
+    #: function that returns the number of such devices that torch can use
     count: Callable[[], int]
-    #: whether ``auto`` may choose it here, which is asked before torch is imported
+    #: function that returns whether ``auto`` may choose the device; it is called before torch is imported
     is_likely: Callable[[], bool] = lambda: False
-    #: selects deterministic kernels in this process; returns the device's name for the record
+    #: function that selects deterministic kernels in this process, and returns the device's name for the record
     prepare: Callable[[], str] = lambda: ""
-    #: values of ``hardware.precision``; the first is that of its file in ``conf/hardware``. Without float64 losses are
-    #: summed in float32, and what needs more is computed on the CPU
+    #: supported values of ``hardware.precision``; the first one is the default in ``conf/hardware``. A device without
+    #: float64 sums losses in float32, and computations that need float64 run on the CPU
     precisions: Sequence[str] = ("float32",)
-    #: ``hardware.engine=auto`` of the package's image models (other models: loop, unless it is lean)
+    #: engine that ``hardware.engine=auto`` selects for the package's image models
     engine: str = "loop"
     #: whether NAME:0, NAME:1, ... are different devices
     numbered: bool = False
-    #: whether it is the machine's processor: worker processes share it, and host memory is its own
+    #: whether the device is the machine's processor, which worker processes share and which uses the host's memory
     host: bool = False
 
 
@@ -73,7 +73,8 @@ def _mps_count() -> int:
     return int(torch.backends.mps.is_available())
 
 
-#: ``hardware.device`` and torch's type of it -> its entry. ``auto`` is the first that is likely and there.
+#: ``hardware.device``, which is also torch's device type -> the entry. ``auto`` selects the first likely device that
+#: torch can use.
 DEVICES: Table[Device] = Table(
     "DEVICES",
     {

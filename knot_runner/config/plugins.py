@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -21,10 +20,10 @@ from knot_runner.util.errors import UserError
 
 Entry = TypeVar("Entry")
 
-#: Stands between the folder of the YAML file that names a plug-in and the path that is written there.
+#: Separator between the folder of the YAML file that names a plug-in and the plug-in's path in this file.
 BESIDE = "/./"
 _EXIT_NOW = os._exit
-#: A folder for each paper, of what no other part of the program needs.
+#: Folder with a subfolder for each paper. The rest of the package does not need the papers.
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 #: Name of the plug-in that is being loaded; "" for none.
 _loading = ""
@@ -225,11 +224,10 @@ def _load(plugin: str) -> None:
     try:
         with no_exit([plugin]):
             if is_file:
-                loader = importlib.machinery.SourceFileLoader(name, str(path))
-                spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
-                spec.has_location = True
+                spec = importlib.util.spec_from_file_location(name, path)
+                assert spec is not None and spec.loader is not None
                 sys.modules[name] = module = importlib.util.module_from_spec(spec)
-                loader.exec_module(module)
+                spec.loader.exec_module(module)
             else:
                 importlib.import_module(plugin)
     except (UserError, ImportError, OSError, SyntaxError) as problem:

@@ -27,8 +27,7 @@ SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
-#: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
-#: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
+#: Default limits of counts and of numbers. A rate may be absurd, but it is finite in float32: the run diverges.
 MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Letters of a value that a message shows.
@@ -55,43 +54,47 @@ class Holds:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ByTag:
-    """Rule that selects the class of a setting from an open table, by its key ``tag``.
+class ByName:
+    """Rule that selects the class of each value of a mapping from an open table, by its name."""
 
-    An example is ``loss: Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]``. ``noun`` names the entries in errors.
-    """
-
-    tag: str
     classes: Mapping[str, type]
+    #: name of the entries in errors
     noun: str
+
+    def convert(self, values: Any, where: str) -> Any:
+        """Return a mapping of names to the built settings of plain ``values``. Raises :class:`UserError`."""
+        _expect(values, dict, f"a mapping of {self.noun}s", where)
+        keys = {name: _join(where, name) for name in values}
+        return {name: build(self._class(name, keys[name]), part, keys[name]) for name, part in values.items()}
+
+    def _class(self, name: object, where: str) -> type:
+        if not isinstance(name, str) or name not in self.classes:
+            raise UserError(f"unknown {self.noun} {shorten(name)}{nearest(str(name), self.classes)}", where)
+        return self.classes[name]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ByName:
-    """Rule that selects the class of each value of a mapping from an open table, by its name.
+class ByTag(ByName):
+    """Rule that selects the class of a setting from an open table, by its key ``tag``.
 
-    ``noun`` names the entries in errors.
+    An example is ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``.
     """
 
-    classes: Mapping[str, type]
-    noun: str
+    tag: str
 
-
-@dataclasses.dataclass(frozen=True)
-class Late:
-    """Rule that imports the type of a setting, ``package.module:NAME``, when a value is given (:func:`late`)."""
-
-    name: str
-
-    @property
-    def type(self) -> Any:
-        """Return the type, imported."""
-        return load(self.name)
+    def convert(self, values: Any, where: str) -> Any:
+        """Return the settings built from plain ``values``, a mapping or the tag alone. Raises :class:`UserError`."""
+        if not isinstance(values, dict):
+            values = {self.tag: values}
+        tag, key = values.get(self.tag), _join(where, self.tag)
+        if tag is None:
+            raise UserError("required, but not set", key)
+        return build(self._class(tag, key), values, where)
 
 
 def late(module: str, name: str) -> Any:
-    """Return the type ``name`` of a ``module`` of ``config/settings``, which is imported when a value is given."""
-    return Annotated[Any, Late(f"knot_runner.config.settings.{module}:{name}")]
+    """Return a type that stands for ``name`` of a ``module`` of ``config/settings``, imported when a value is given."""
+    return Annotated[Any, f"knot_runner.config.settings.{module}:{name}"]
 
 
 class OutOfRangeError(UserError):
@@ -164,14 +167,17 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        rule = args[1]
-        if isinstance(rule, ByTag):
-            return _build_by_tag(rule, value, where)
-        if isinstance(rule, Late):
-            return _convert(rule.type, value, where)
-        if isinstance(rule, ByName):
-            return _build_by_name(rule, value, where)
-        return _ruled(args[0], args[1:], value, where)
+        inner, *rules = args
+        if isinstance(rules[0], str):  # of :func:`late`
+            return _convert(load(rules[0]), value, where)
+        if isinstance(rules[0], ByName):
+            return rules[0].convert(value, where)
+        most = next((rule.most for rule in rules if isinstance(rule, AtMost)), None)
+        converted = _convert(inner, value, where, most)
+        for rule in rules:
+            if isinstance(rule, Holds) and not rule.test(converted):
+                raise OutOfRangeError(f"expected {rule.text}, got {shorten(converted)}", where)
+        return converted
     if origin in (typing.Union, types.UnionType):
         return _convert_union(args, value, where)
     if origin is Literal:
@@ -192,25 +198,6 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
 def _expect(value: object, kind: type, what: str, where: str) -> None:
     if not isinstance(value, kind):
         raise UserError(f"expected {what}, got {shorten(value)}", where)
-
-
-def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
-    if not isinstance(values, dict):  # a word alone
-        values = {by.tag: values}
-    tag = values.get(by.tag)
-    if tag is None:
-        raise UserError("required, but not set", f"{where}.{by.tag}")
-    if not isinstance(tag, str) or tag not in by.classes:
-        raise UserError(f"unknown {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
-    return build(by.classes[tag], values, where)
-
-
-def _build_by_name(by: ByName, values: Any, where: str) -> Config:
-    _expect(values, dict, f"a mapping of {by.noun}s", where)
-    for name in values:
-        if name not in by.classes:
-            raise UserError(f"unknown {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
-    return {name: _convert(by.classes[name], options, f"{where}.{name}") for name, options in values.items()}
 
 
 def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -261,14 +248,6 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
     return hint(value)
 
 
-def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
-    converted = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
-    for rule in rules:
-        if isinstance(rule, Holds) and not rule.test(converted):
-            raise OutOfRangeError(f"expected {rule.text}, got {shorten(converted)}", where)
-    return converted
-
-
 def shorten(value: object) -> str:
     """Return a value as messages show it: long numbers and lists are shortened."""
     if isinstance(value, int) and abs(value) >= 10**15:
@@ -308,11 +287,11 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """
     if isinstance(value, list):
         value = dict(enumerate(value))
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from dotted_leaves(part, _join(key, name))
+    else:
         yield key, value
-        return
-    for name, part in value.items():
-        yield from dotted_leaves(part, f"{key}.{name}" if key else str(name))
 
 
 def without(values: Config, *keys: str) -> Config:

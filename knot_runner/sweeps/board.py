@@ -10,16 +10,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import TaskID
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.records import read_result
+from knot_runner.report.render.progress import progress_bars
 from knot_runner.report.render.text import duration
 from knot_runner.results import RunResult
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress, status
@@ -33,49 +31,57 @@ class Board:
     """Context manager that shows the progress of ``jobs`` from a thread; ``finished``: number of jobs done before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
-        self._total, self._there, self._console = len(jobs), finished, console
-        self._began = time.monotonic()
+        self._total, self._console = finished + len(jobs), console
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
-        self._at_work: dict[str, JobProgress] = {}
         self._begun: set[str] = set()
         self._failed = 0
         self._causes: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self.bars = progress_bars(console)
+        self._all = self.bars.add_task("jobs", total=self._total, completed=finished, text="")
+        self._bars: dict[str, TaskID] = {}
 
     def __enter__(self) -> Board:
-        if self._live:
-            self._live.start()
+        self.bars.start()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._look()
-        if self._live:
-            self._live.stop()
+        self.look()
+        self.bars.stop()
 
     def _watch(self) -> None:
         while not self._over.wait(REFRESH_SECONDS):
-            self._look()
-            if self._live:
-                self._live.update(self.view(), refresh=True)
+            self.look()
 
-    def _look(self) -> None:
-        """Update the state from the runs' folders."""
+    def look(self) -> None:
+        """Update lines and bars from the runs' folders."""
         for name, job in list(self._waiting.items()):
-            self._at_work.pop(name, None)
-            if ended := self._ended(job):
+            ended = self._ended(job)
+            progress = None if ended else read_progress(job.folder)
+            if progress:
+                self._show(job, progress)
+            elif name in self._bars:
+                self.bars.remove_task(self._bars.pop(name))
+            if ended:
                 del self._waiting[name]
                 self._tell(f"{job.title}: {ended}")
-            elif progress := read_progress(job.folder):
-                self._at_work[name] = progress
-                if name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
-                    self._begun.add(name)
-                    self._tell(f"{job.title}: starts  ->  {job.folder}")
+        text = f"{self._failed} failed" if self._failed else ""
+        self.bars.update(self._all, completed=self._total - len(self._waiting), text=text)
+
+    def _show(self, job: ComposedJob, progress: JobProgress) -> None:
+        name = job.run_id
+        if name not in self._begun and not self._console.is_terminal:  # once: a slow job may tell nothing for a while
+            self._begun.add(name)
+            self._tell(f"{job.title}: starts  ->  {job.folder}")
+        if name not in self._bars:
+            self._bars[name] = self.bars.add_task(job.title, text="", visible=len(self._bars) < MAX_ROWS)
+        text = f"{progress.stage}  {progress.text}"
+        self.bars.update(self._bars[name], completed=progress.done, total=progress.total, text=text)
 
     def _ended(self, job: ComposedJob) -> str:
         """Return the outcome of a job; "" if it has not ended."""
@@ -89,35 +95,11 @@ class Board:
         return "failed with the same error" if known else f"failed: {failure.cause}"  # report a common error once
 
     def _tell(self, text: str) -> None:
-        total = self._there + self._total
-        self.note(f"[{total - len(self._waiting)}/{total}] {text}")
+        self.note(f"[{self._total - len(self._waiting)}/{self._total}] {text}")
 
     def note(self, text: str) -> None:
         """Print a line above the live view."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def view(self) -> Group:
-        """Return the live view: the sweep's progress and each running job."""
-        ended = self._total - len(self._waiting)
-        finished = ended + sum(job.done / max(job.total, 1) for job in self._at_work.values())
-        spent = time.monotonic() - self._began
-        times = duration(spent)
-        if finished >= 0.05:
-            times += f", about {duration(spent / finished * (self._total - finished))} left"
-        head = Table.grid(padding=(0, 1))
-        head.add_row(
-            Text(f"{self._there + ended} of {self._there + self._total} jobs"),
-            ProgressBar(total=self._total, completed=finished, width=24),
-            Text(times, style="dim"),
-            Text(f"{self._failed} failed" if self._failed else "", style="red"),
-        )
-        rows = Table.grid(padding=(0, 1))
-        rows.add_column(overflow="ellipsis", no_wrap=True)
-        rows.add_column(overflow="ellipsis", no_wrap=True, style="dim")
-        for name, job in list(self._at_work.items())[:MAX_ROWS]:
-            rows.add_row(Text(self._waiting[name].title), Text(f"{job.stage} {job.done}/{job.total}  {job.text}"))
-        more = len(self._at_work) - MAX_ROWS
-        return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
 
 
 def ended_line(result: RunResult) -> str:
@@ -147,27 +129,28 @@ def sweep_summary(
         outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
         duplicates: Number of further jobs of the grid that repeat another run (rate control at T=1 is the T=1 run).
     """
-    resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
-    skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}
+    resumed = {outcome.run_id for outcome in outcomes if outcome.resumed}
+    skipped = {outcome.run_id for outcome in outcomes if outcome.state == "skipped"}
     by_state = by_key((status(job.folder), job) for job in jobs)
     done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]
     causes = [(_cause(job), job.title) for job in failed] + [(_divergence(job), job.title) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
-    if diverged:
-        parts.append(f"{len(diverged)} diverged")
-    if len(left) > len(failed):
-        parts.append(f"{len(left) - len(failed)} not started (fail_fast=true)")
-    details = [f"{found_done} were finished before"] if found_done else []
-    if went_on := sum(job.run_id in resumed for job in done):
-        details.append(f"{went_on} resumed from a commit")
-    if duplicates:
-        details.append(f"{duplicates} more jobs of the grid are identical to these")
+    parts += _counts((len(diverged), "diverged"), (len(left) - len(failed), "not started (fail_fast=true)"))
+    details = _counts(
+        (found_done, "were finished before"),
+        (sum(job.run_id in resumed for job in done), "resumed from a commit"),
+        (duplicates, "more jobs of the grid are identical to these"),
+    )
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
     kinds = {getattr(read_failure(job.folder), "kind", None) for job in failed}
     return lines, EXIT_USER_ERROR if kinds == {"user"} and not diverged else EXIT_FAILED
+
+
+def _counts(*counts: tuple[int, str]) -> list[str]:
+    return [f"{count} {text}" for count, text in counts if count]
 
 
 def _divergence(job: ComposedJob) -> str:

@@ -23,26 +23,25 @@ from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.run import Settings
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.run import finished_result, run_locked
+from knot_runner.provenance import code_version
 from knot_runner.records import lock_of
-from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, failed, progress_file, write_failure
+from knot_runner.sweeps.plan import PATIENT, RECOMPUTE, Plan
+from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, progress_file, write_failure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
 from knot_runner.util.processes import Surroundings, begin_child, ended_by_signals, redirect_output
 
 
-def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
+def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: Surroundings) -> None:
     """Run a job; this is the main function of its process.
 
-    The process sends whether the job resumes from a commit, and later the job's state. It exits with 143 on SIGTERM.
+    The process sends the job's state. It exits with 143 on SIGTERM.
     """
     surroundings.adopt()
     begin_child()
     with ended_by_signals():
-        plan, job = read_plan(Path(plan_path)), job_of(config)
-        pipe.send((job.folder / "commit.json").exists())
-        pipe.send(attempt(job, plan))
+        pipe.send(attempt(job_of(config), plan))
     sys.stdout.flush()
     os._exit(0)  # a library thread still running must not block the sweep
 
@@ -53,26 +52,21 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     Failures are recorded in ``failed.json`` and, with the traceback, in ``log.txt`` of the job's folder; only
     exceptions that end the whole process propagate.
     """
-    if plan.stopped:
-        return "skipped"
     try:
         with (
             disk_errors(Path(job.settings.paths.output_dir)),
-            locked(lock_of(job.settings.paths.output_dir, job.run_id), wait=plan.patient),
+            locked(lock_of(job.settings.paths.output_dir, job.run_id), wait=plan.has(PATIENT)),
             leased(job.settings) as device,
         ):
             hardware = replace(job.settings.hardware, device=device)
             job = replace(job, settings=replace(job.settings, hardware=hardware))
             # another command may have finished it since this sweep began; raises UserError if that is of other data
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
-            state = done.status if done else _carried_out(job, plan)
+            return done.status if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible
-        state = failed(job.folder, _fault(problem), str(problem))
-    if state == "failed" and plan.fail_fast:
-        plan.mark(STOP)
-    return state
+        return write_failure(job.folder, _fault(problem), str(problem))
 
 
 def _fault(problem: UserError) -> Kind:
@@ -86,7 +80,8 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
             with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
                 print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-        context = run_context(job, progress, note, code=plan.code)
+        code = code_version() if plan.has(RECOMPUTE) else None
+        context = run_context(job, progress, note, code=code)
         # written first, so that the job is known however it ends
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
@@ -110,8 +105,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
         if kind not in ("user", "disk"):
             traceback.print_exc(file=log)
         print(f"failed: {cause}", file=log, flush=True)
-    write_failure(folder, kind, cause)
-    return "failed"
+    return write_failure(folder, kind, cause)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or with our own Ray launcher.
+"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or on Ray.
 
 Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
 therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,44 +28,37 @@ from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.overrides import is_ray
-from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
-from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
+from knot_runner.sweeps.plan import PATIENT, STOP, Plan
+from knot_runner.sweeps.task import Outcome, lost, run_in_process, run_task
 from knot_runner.util.errors import LOGGER, UserError, first_line
 from knot_runner.util.processes import begin_child, cores
 from knot_runner.util.ray_cluster import connected
 
 _KEY = "hydra/launcher=ray"
-#: Number of lost workers after which a job counts as failed.
-MAX_LOST = 2
+#: Number of times that Ray restarts a job whose worker is lost. The job resumes from its last commit.
+RESTARTS = 1
 
 
-class RayLauncher:
-    """The Ray launcher.
+def launch_on_ray(plan: Plan, jobs: Sequence[ComposedJob], settings: DictConfig) -> list[Outcome]:
+    """Run ``jobs`` on Ray and return their outcomes in the same order.
 
-    ``address``: address of the cluster (:func:`connected`); ``num_cpus``, ``num_gpus``: resources reserved per job.
+    ``settings``: ``hydra.launcher``, with the ``address`` of the cluster (:func:`connected`) and the resources that Ray
+    reserves for each job.
     """
-
-    def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
-        self.plan, self.address = plan, address
-        self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
-        """Run all jobs and return their outcomes in the same order."""
-        jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
-        if any(job.settings.hardware.engine == "ray" for job in jobs):
-            raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
-        ray = connected(_KEY, self.address)
-        for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
-            available = ray.cluster_resources().get(resource, 0)
-            if wanted > available:  # not an error: the cluster may scale up
-                LOGGER.info(
-                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
-                )
-        outcomes = run_on_ray(ray, jobs, self.plan, self.kept)
-        return [outcomes[job.run_id] for job in jobs]
+    if any(job.settings.hardware.engine == "ray" for job in jobs):
+        raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
+    ray = connected(_KEY, settings.address)
+    for resource, wanted in (("CPU", settings.num_cpus), ("GPU", settings.num_gpus)):
+        available = ray.cluster_resources().get(resource, 0)
+        if wanted > available:  # not an error: the cluster may scale up
+            LOGGER.info(
+                "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
+            )
+    outcomes = run_on_ray(ray, jobs, plan, {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus})
+    return [outcomes[job.run_id] for job in jobs]
 
 
-def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
+def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
     """Run a job in a separate process on a Ray worker; ``folder``: base of relative paths.
 
     Raises:
@@ -74,20 +66,14 @@ def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
         UserError: The worker cannot read the plan.
     """
     os.chdir(folder)
-    plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(run_id)), plan)
 
 
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
     """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
-    task = ray.remote(max_retries=0, **kept)(run_on_worker)
-
-    def submit(job: ComposedJob) -> Any:
-        return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
-
-    under_way = {submit(job): job for job in jobs}
+    task = ray.remote(max_retries=RESTARTS, **kept)(run_on_worker)
+    under_way = {task.remote(job.run_id, plan, str(Path.cwd())): job for job in jobs}
     outcomes: dict[str, Outcome] = {}
-    deaths: Counter[str] = Counter()
     while under_way:
         (ended,), _ = ray.wait(list(under_way), num_returns=1)
         job = under_way.pop(ended)
@@ -97,16 +83,11 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
             cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
         except ray.exceptions.RayError as problem:
-            deaths[job.run_id] += 1
             cause = f"{_KEY}: the worker was lost ({first_line(problem)})"
-            if deaths[job.run_id] < MAX_LOST:
-                LOGGER.info("%s: %s. The job resumes from its last commit", job.title, cause)
-                under_way[submit(job)] = job
-                continue
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
-        if state == "failed" and plan.fail_fast:
+        if state == "failed" and job.settings.fail_fast:
             plan.mark(STOP)
-        outcomes[job.run_id] = outcome(job.run_id, state, False)
+        outcomes[job.run_id] = Outcome(job.run_id, state)
     return outcomes
 
 
@@ -136,25 +117,40 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     size = hydra.sweeper.max_batch_size
     if size is None and type(launcher).__name__ == SUBMITIT_LOCAL:
         size = cores()  # it starts all jobs at once
-    outcomes = _launch(launcher, jobs, 0, size)
-    busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
+
+    def start(jobs: Sequence[ComposedJob], first: int) -> list[Outcome]:
+        step = size or len(jobs)
+        outcomes: list[Outcome] = []
+        for at in range(0, len(jobs), step):
+            batch = jobs[at : at + step]
+            if launcher is None:
+                outcomes += launch_on_ray(plan, batch, hydra.launcher)
+                continue
+            # the value of a job raises what ended its task, if any
+            ended = launcher.launch([[job.run_id] for job in batch], initial_job_idx=first + at)
+            outcomes += [one.return_value for one in ended]
+        return outcomes
+
+    outcomes = start(jobs, 0)
+    busy = {outcome.run_id for outcome in outcomes if outcome.state == "busy"}
     if busy:
         plan.mark(PATIENT)
-        outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
-        outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
+        outcomes = [outcome for outcome in outcomes if outcome.run_id not in busy]
+        outcomes += start([job for job in jobs if job.run_id in busy], len(jobs))
     return outcomes
 
 
-def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | None:
+    """Return Hydra's launcher; None for Ray."""
     if is_ray(hydra):
-        dirs = hydra.launcher
-        return RayLauncher(plan, dirs.address, dirs.num_cpus, dirs.num_gpus)
+        return None
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
-    dirs = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
-    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, dirs)})
+    out = plan.folder.parent.parent
+    dirs = {"run": {"dir": str(out)}, "sweep": {"dir": str(out / ".sweep")}, "job": {"name": "knot-runner"}}
+    master = OmegaConf.create({"run_id": None, "hydra": OmegaConf.merge(hydra, dirs)})
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
-    task = functools.partial(run_task, plan_path=str(plan.path))
+    task = functools.partial(run_task, plan=plan)
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
     if type(launcher).__name__ == SUBMITIT_LOCAL:
         launcher.task_function = functools.partial(task, parent=os.getpid())
@@ -163,14 +159,3 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
         # joblib deletes what a killed command has left, and warns of each thing
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     return launcher
-
-
-def _launch(
-    launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
-) -> list[Outcome]:
-    size, outcomes = size or len(jobs), []
-    for at in range(0, len(jobs), size):
-        batch = [[job.run_id] for job in jobs[at : at + size]]
-        for ended in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
-            outcomes.append(ended if isinstance(ended, dict) else ended.return_value)
-    return outcomes

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from knot_runner import provenance
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.strict import build
 from knot_runner.records import lock_of, read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
-
-if TYPE_CHECKING:
-    from knot_runner.composing.job import ComposedJob
-
 
 #: user: invalid input; disk: it is full or fails; error: an exception; memory: out of memory; killed: by a signal;
 #: exit: the job's process exited by itself.
@@ -60,8 +55,6 @@ class JobProgress:
     total: int
     text: str
     at: float
-    host: str
-    pid: int
 
 
 def read_failure(folder: Path) -> Failure | None:
@@ -69,19 +62,13 @@ def read_failure(folder: Path) -> Failure | None:
     return _read(Failure, folder / FAILED)
 
 
-def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
-    """Record a failed attempt and return it. Only the first line of ``cause`` is stored."""
+def write_failure(folder: Path, kind: Kind, cause: str) -> SweepState:
+    """Record a failed attempt unless the disk fails; return its state. Only the first line of ``cause`` is stored."""
     before = read_failure(folder)
     line = (cause.strip().splitlines() or [kind])[0]
     failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
-    write_json(folder / FAILED, asdict(failure))
-    return failure
-
-
-def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Return the state of a failed attempt, and record it unless the disk fails."""
     with contextlib.suppress(UserError):
-        write_failure(folder, kind, cause)
+        write_json(folder / FAILED, asdict(failure))
     return "failed"
 
 
@@ -119,7 +106,7 @@ def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]
         if text == "done" or now - last < HEARTBEAT_SECONDS:
             return
         last = now
-        progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
+        progress = JobProgress(stage, done, total, text, now)
         with contextlib.suppress(UserError):  # disk full: the run itself reports this when it commits
             write_atomic(path, json.dumps(asdict(progress)), durable=False)
 

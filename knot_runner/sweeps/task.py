@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -11,60 +12,55 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
-from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import Kind, clear_failure, failed, status
+from knot_runner.sweeps.plan import STOP, Plan
+from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
-#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint.
-Outcome = dict[str, Any]
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a job, which launchers send between processes; ``resumed``: from a checkpoint."""
+
+    run_id: str
+    state: str
+    resumed: bool = False
 
 
-def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
-    """Run the job of the plan that ``config`` names in a separate process, and return its outcome.
+def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
+    """Run the job of ``plan`` that ``config`` names in a separate process, and return its outcome.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
     ``parent``: process id; the launcher's process, which calls this function, ends when the parent process ends.
     """
     if parent is not None:
         begin_child(parent)
-    plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(config.run_id)), plan)
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """Return :func:`run_task` for an already composed job."""
-    resumed = False
-    if plan.stopped:
-        return outcome(job.run_id, "skipped", False)
+    if plan.has(STOP):
+        return Outcome(job.run_id, "skipped")
+    resumed = (job.folder / "commit.json").exists()
     try:
-        process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
+        process, pipe = start_process(server(job), in_job, job.config, plan, Surroundings())
         with ended_along(process):
-            messages = _messages(pipe)
+            state = _received(pipe)
             process.join()
-        resumed = bool(messages and messages[0])
-        if len(messages) == 2:
-            return outcome(job.run_id, messages[1], resumed)
-        state = lost(job.folder, *cause_of(process.exitcode or 0))
+        if not state:
+            state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = failed(job.folder, "error", f"the process could not be started: {problem}")
-    if state == "failed" and plan.fail_fast:
+        state = write_failure(job.folder, "error", f"the process could not be started: {problem}")
+    if state == "failed" and job.settings.fail_fast:
         plan.mark(STOP)
-    return outcome(job.run_id, state, resumed)
+    return Outcome(job.run_id, state, resumed)
 
 
-def _messages(pipe: Connection) -> list[Any]:
-    """Return the messages that a job's process sends until it ends: whether the job resumes, and the job's state."""
-    messages = []
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            messages.append(pipe.recv())
-    pipe.close()
-    return messages
-
-
-def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
-    """Return an outcome as plain data, because launchers send it between processes."""
-    return {"run_id": run_id, "state": state, "resumed": resumed}
+def _received(pipe: Connection) -> str:
+    """Return the state that a job's process sends; "" if the process ends without it."""
+    with contextlib.closing(pipe), contextlib.suppress(EOFError, OSError):
+        return str(pipe.recv())
+    return ""
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
@@ -77,7 +73,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
     if state is not None:
         clear_failure(folder)
         return state
-    return failed(folder, kind, cause)
+    return write_failure(folder, kind, cause)
 
 
 def cause_of(code: int) -> tuple[Kind, str]:

@@ -66,7 +66,7 @@ def read_config(path: Path) -> Config:
         OSError: The file cannot be read.
     """
     if not path.is_file():  # a pipe would never end
-        raise ValueError("not a regular file")
+        raise ValueError("not a regular file" if path.exists() else "file not found")
     if path.stat().st_size > LONGEST_CONFIG:
         raise ValueError("the file is too long")
     first, *sections = _SECTION.split(path.read_text(encoding="utf-8"))

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from knot_runner.cli import launch
 from knot_runner.cli.main import main
+from knot_runner.util.errors import UserError
 from tests.of_papers import of_papers
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -38,21 +38,23 @@ def test_start_process_forks_from_begun_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("overrides", "begins"), of_papers([
-    (["hardware.num_workers=2"], True), (["hardware.num_workers=1"], False), (["hardware.num_workers=2",
-     "task=gaussians"], False),
+    (["hardware.num_workers=2"], True), (["hardware.num_workers=1"], False), (["hardware=cuda"], False),
+    (["task=gaussians", "hardware.num_workers=2"], False),
 ]))  # fmt: skip
 def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, monkeypatch):
     begun: list[list[str]] = []
     monkeypatch.setattr(launch, "begin_server", begun.append)
-    small = overrides if "task=gaussians" in overrides else replaced(TINY_IMAGES, "training.rounds=1", *overrides)
-    for expected in (begins, False):  # the second time the run is finished
-        assert main([*small, f"paths.output_dir={tmp_path}"]) == 0
-        assert bool(begun) == expected
-        assert all("knot_runner.engine.federated.loop" in preloaded for preloaded in begun)
-        begun.clear()
+
+    def stop(_: object) -> None:
+        raise UserError("the run would begin")
+
+    monkeypatch.setattr("knot_runner.pipelines.run.complete_run", stop)
+    small = overrides if "task=gaussians" in overrides else replaced(TINY_IMAGES, *overrides)
+    assert main([*small, f"paths.output_dir={tmp_path}"]) == 2
+    assert bool(begun) == begins and all("knot_runner.engine.federated.loop" in preloaded for preloaded in begun)
 
 
-def test_main_does_not_call_begin_server_on_a_gpu(tmp_path: Path, monkeypatch) -> None:
+def test_main_does_not_call_begin_server_for_a_finished_run(fedavg_run, monkeypatch):
     monkeypatch.setattr(launch, "begin_server", lambda _: pytest.fail("it was called"))
-    command = [*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"]
-    assert main(command) == (0 if torch.cuda.is_available() else 2)
+    words = [*TINY_IMAGES, "method=fedavg", "training.lr=0.1", "hardware.num_workers=2"]
+    assert main([*words, f"paths.output_dir={fedavg_run.folder.parents[2]}"]) == 0

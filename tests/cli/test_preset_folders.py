@@ -37,11 +37,11 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "conf"
 
 
-@pytest.mark.parametrize("name", choices("experiment"))
-def test_nearest_corrects_missing_folder_or_slash(name: str) -> None:
-    folder, _, rest = name.partition("/")
-    typed = rest if folder == "federated" else f"{folder}_{rest}"
-    assert nearest(typed, choices("experiment")) == f" (did you mean '{name}'?)"
+def test_nearest_corrects_missing_folder_or_slash() -> None:
+    for name in choices("experiment"):
+        folder, _, rest = name.partition("/")
+        typed = rest if folder == "federated" else f"{folder}_{rest}"
+        assert nearest(typed, choices("experiment")) == f" (did you mean '{name}'?)"
 
 
 def test_experiment_glob_selects_presets_of_folder(own: Path) -> None:

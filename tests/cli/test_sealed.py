@@ -17,7 +17,7 @@ from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.federations.texts import weights_identity
 from tests.golden.messages import refuses
 from tests.of_papers import of_papers
-from tests.tiny import TINY, TINY_IMAGES, replaced
+from tests.tiny import CORESET, DIGITS, DISTANCE, SETS, TINY, TINY_IMAGES, replaced
 
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
 
@@ -110,21 +110,15 @@ def test_config_accepts_a_plain_environment_variable(monkeypatch):
     assert job.settings.tracker.project == "a group of runs"
 
 
-#: A run of each kind but texts (tests/cli/test_command_line.py), as small as it goes.
-KINDS = {
-    "federated": [*RUN],
-    "probe": ["task=femnist", "method=temperature_probe", "partition=centralized", "task.max_examples=100",
-    "method.images=20",
-              "method.boundary_images=5", "method.attack_steps=3", "method.warm_epochs=0", "method.shown_class=0"],
-    "distance": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
-    "matrix": ["task=mnist", "partition=iid", "partition.num_clients=3", "task.max_examples=60", "task.shape=[1,8,8]",
-               "method=dataset_distance", "method.otdd.fedwad.iterations=1", "hardware.num_workers=1"],
-    "coreset": ["task=mnist", "partition=iid", "partition.num_clients=2", "task.max_examples=60", "task.shape=[1,8,8]",
-                "method=coreset", "method.participants=2", "method.epochs=1", "method.points=5"],
-}  # fmt: skip
+#: A run of each kind but texts (tests/cli/test_command_line.py).
+PROBE = [*replaced(DIGITS, "method=temperature_probe", "method.warm_epochs=0", "model.hidden=[8]")]
+KINDS = {"federated": RUN, "probe": PROBE, "distance": DISTANCE, "matrix": SETS,
+         "coreset": replaced(CORESET, "method.epochs=1")}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", of_papers(KINDS))
+@pytest.mark.parametrize("kind", of_papers(
+    [kind if kind == "federated" else pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS]
+))  # fmt: skip
 def test_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
     assert main([*KINDS[kind], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert os.environ.get("HF_HUB_OFFLINE") is None

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
+from knot_runner.cli.preview import preview
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.strict import by_key
+from knot_runner.data.preflight import no_data
+from knot_runner.records import read_result
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
-from knot_runner.report.render.text import plain, short_line
+from knot_runner.report.render.text import duration, plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import counted
 
-if TYPE_CHECKING:
-    from knot_runner.composing.job import ComposedJob
-
-#: Above this number, jobs are shown in groups.
+#: Maximum number of jobs that are listed without ``--all``.
 MAX_JOBS_LISTED = 30
-#: Maximum number of jobs needing attention that are listed individually beside the groups.
-NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
     """Print the jobs, the preview of missing jobs, and their expected time. Return 2 if the sweep would stop."""
-    from knot_runner.composing.commands import compose_all
-
     jobs, commands = compose_all([*options.flags, *options.words])
     unlike = []
     for command in commands:
@@ -44,14 +41,17 @@ def check_command(options: argparse.Namespace) -> int:
     states = [(job, state_of(job, data)) for job in jobs]
     standings = Counter(state.standing for _, state in states)
     console = output()
-    console.print(_listed(states) if len(jobs) <= MAX_JOBS_LISTED or options.all else _grouped(states))
+    console.print(_listed(states, options.all))
     console.print(_summary(standings), highlight=False)
     refused = standings["different data"] or standings["damaged"]
     if refused:
         choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")
+    done = {job.run_id: job for job, state in states if state.standing == "done"}
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
+    if left and not code:
+        print_line(console, _time_left(list(done.values()), list(left.values())))
     for line in unlike:
         print_line(console, line)
     return 2 if refused or unlike else code
@@ -84,34 +84,18 @@ DONE = {
 # -------------------------------------------------------------------------------------------------------------- lists
 
 
-def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
+def _listed(states: list[tuple[ComposedJob, JobState]], everything: bool) -> Table:
+    """Return the table of jobs: ``everything``, or as many as are readable, with those that need attention first."""
+    shown = states
+    if not everything:
+        shown = sorted(states, key=lambda pair: pair[1].standing in ("done", "to do"))[:MAX_JOBS_LISTED]
     rows = []
-    for job, state in states:
-        rows.append((job.run_id, *_kind(job), str(job.settings.seed), short_line(job.label), state.text))
-    return _table(TITLES, rows)
-
-
-def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """Return a table with one row per task, source and method. Jobs that need attention have separate rows."""
-    rows, notable = [], []
-    for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
-        counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
-        rows.append((*kind, str(len(standings)), counts))
-    for job, state in states:
-        if state.standing not in ("done", "to do"):
-            notable.append((*_kind(job), "", f"{job.run_id} {state.text}"))
-    hidden = len(notable) - NOTABLE
-    more = f"{hidden} more such jobs; " if hidden > 0 else ""
-    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}use --all to list every job")]
-    return _table(("task", "source", "method", "jobs", "state"), rows)
-
-
-def _kind(job: ComposedJob) -> tuple[str, str, str]:
-    return job.settings.task.name, job.settings.task.source, job.settings.method.name
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed", "jobs"), overflow="fold") for title in titles]
+    for job, state in shown:
+        task, method, seed = job.settings.task, job.settings.method.name, str(job.settings.seed)
+        rows.append((job.run_id, task.name, task.source, method, seed, short_line(job.label), state.text))
+    if len(shown) < len(states):
+        rows.append(("",) * (len(TITLES) - 1) + (f"{len(states) - len(shown)} more; use --all to list every job",))
+    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed"), overflow="fold") for title in TITLES]
     return listing(columns, rows)
 
 
@@ -130,10 +114,7 @@ def _summary(count: Counter[str]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
-    """Print the preview of ``jobs`` and their expected time; return the exit code."""
-    from knot_runner.cli.preview import preview, time_left
-    from knot_runner.data.preflight import no_data
-
+    """Print the preview of ``jobs``; return the exit code."""
     if problem := no_data(job.settings for job in jobs):
         print_line(console, f"the command would stop: {problem}")
         return 2
@@ -150,6 +131,25 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
             print_line(console, f"the command would stop: {outlook.problem}")
             return 2
         console.print()
-    for line in time_left(jobs):
-        print_line(console, line)
     return 0
+
+
+def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
+    """Return the estimated time of the jobs ``left``, run one after another.
+
+    Each job is assumed to take the median time of the ``done`` jobs of the command with the same task and method.
+    """
+    results = [(job, read_result(job.folder)) for job in done]
+    times = by_key((_kind(job), result.seconds.total) for job, result in results if result and result.seconds.total)
+    medians = [statistics.median(times[_kind(job)]) for job in left if _kind(job) in times]
+    if not medians:
+        return "no time estimate: no similar job has finished"
+    text = (
+        f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, estimated from medians of finished jobs"
+    )
+    others = len(left) - len(medians)
+    return f"{text}. No time estimate for the other {counted(others, 'job')}" if others else text
+
+
+def _kind(job: ComposedJob) -> tuple[str, str]:
+    return job.settings.task.name, job.arm or job.settings.method.name

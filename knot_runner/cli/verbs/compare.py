@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.files import TerminalComparison, form_of, write
+from knot_runner.report.compare.settings import Filter, key_names, parse_filter
+from knot_runner.report.render.table_model import ResultTable
+from knot_runner.report.render.terminal import output
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from knot_runner.report.compare.settings import Filter
-    from knot_runner.report.render.table_model import ResultTable
 
 
 def compare_command(options: argparse.Namespace) -> int:
     """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
-    from knot_runner.report.compare.files import TerminalComparison, form_of, write
-    from knot_runner.report.compare.settings import key_names
-    from knot_runner.report.render.terminal import output
-
     files = [Path(name).expanduser() for name in key_names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
@@ -34,9 +30,6 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def answer_of(options: argparse.Namespace) -> ResultTable:
     """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
-    from knot_runner.report.compare.answer import Question, compare_runs
-    from knot_runner.report.compare.settings import key_names
-
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
     out, filters, data = selection(options.words)
@@ -55,8 +48,6 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
     """Return the paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
-    from knot_runner.report.compare.settings import parse_filter
-
     out, data, filters = "outputs", None, []
     for word in words:
         if word.startswith("paths.output_dir="):

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from knot_runner.cli.parsers import names_and_keys
-from knot_runner.data.fetch import PART, THERE, FetchError, fetch_file, file_state, place_of
+from knot_runner.data.fetch import THERE, FetchError, fetch_file, file_state, place_of
 from knot_runner.data.sources import DataFile, DataSet, chosen_data_sets, data_sets
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.util.errors import LOGGER, UserError
@@ -20,7 +20,7 @@ from knot_runner.util.shared_memory import size_text
 
 _KEY = "paths.data_dir"
 #: state of a file -> its text
-SAID = {"absent": "absent", "unknown": "found", "other": "a different file"}
+SAID = {"same": "found, as published", "absent": "absent", "unknown": "found", "other": "a different file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
@@ -100,24 +100,10 @@ def _print_one(data_set: DataSet, root: Path | None) -> None:
 
 
 def _file_line(file: DataFile, root: Path | None) -> str:
-    """Return the state, size and checksum of a local file, and the published size and checksum."""
-    checksum = f"sha256 {file.sha256}"
-    if file.sha256 is None:
-        checksum = "no published checksum" if file.size is None else "size only"
-    published = f"{_size(file.size)}, {checksum}"
-    if root is None:
-        return f"published: {published}"
-    path = root / file.path
-    state = file_state(path, file)
-    if state == "same":
-        return f"found, with the published {'checksum' if file.sha256 else 'size'} ({published})"
-    text = SAID[state]
-    if path.is_file():
-        text += f" ({size_text(path.stat().st_size)})"
-    part = path.with_name(path.name + PART)
-    if part.is_file():
-        text += f", {size_text(part.stat().st_size)} of it downloaded"
-    return f"{text}; published: {published}"
+    """Return the state of a local file, and the published size and checksum."""
+    checksum = f"sha256 {file.sha256}" if file.sha256 else "no published checksum"
+    published = f"published: {_size(file.size)}, {checksum}"
+    return published if root is None else f"{SAID[file_state(root / file.path, file)]}; {published}"
 
 
 # --------------------------------------------------------------------------------------------------------- downloads

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.cli.parsers import parser_of
+from knot_runner.cli.show import folder_for, print_figure, show_figure, show_partition
 from knot_runner.cli.verbs.compare import selection
 from knot_runner.cli.verbs.preset import typed_preset
+from knot_runner.composing.commands import compose_all
+from knot_runner.config.strict import build
+from knot_runner.records import find_run
+from knot_runner.report.confusion import confusion_table
+from knot_runner.report.figures.output import FORMATS, FigureOutput, figure_output, parse_formats, parse_width
+from knot_runner.report.figures.plot import PlotRequest, draw_runs
+from knot_runner.report.figures.style import figure_settings, save
+from knot_runner.report.frame import name_few, selected_runs
+from knot_runner.report.render.terminal import output
 from knot_runner.util.errors import UserError, nearest
 
 #: Options of ``plot`` for any runs.
@@ -18,9 +28,6 @@ OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
 
 def plot_command(options: argparse.Namespace) -> int:
     """Draw the figure and print the plotted numbers; trains nothing. Raises :class:`UserError`."""
-    from knot_runner.composing.commands import compose_all
-    from knot_runner.report.figures.output import FigureOutput, figure_output, parse_formats, parse_width
-
     width = parse_width(options.width) if options.width else None
     formats = parse_formats(options.formats)
     first = options.words[0] if options.words else ""
@@ -31,8 +38,6 @@ def plot_command(options: argparse.Namespace) -> int:
     if options.out:
         formats = (_format_of(options.out),)
     with figure_output(FigureOutput(formats, width)):
-        from knot_runner.cli.show import show_figure, show_partition
-
         if of_runs:
             request = {name: getattr(options, name) for name in given if name != "out"}
             _plot_runs(options.words, options.out, **request)
@@ -47,8 +52,6 @@ def plot_command(options: argparse.Namespace) -> int:
 
 def _format_of(file: str) -> str:
     """Return the format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
-    from knot_runner.report.figures.output import FORMATS
-
     path = Path(file).expanduser()
     form = path.suffix.removeprefix(".")
     if form not in FORMATS:
@@ -59,12 +62,6 @@ def _format_of(file: str) -> str:
 
 
 def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
-    from knot_runner.cli.show import folder_for, print_figure
-    from knot_runner.config.strict import build
-    from knot_runner.report.figures.plot import PlotRequest, draw_runs
-    from knot_runner.report.figures.style import figure_settings, save
-    from knot_runner.report.frame import selected_runs
-
     asked = build(PlotRequest, request, "plot")
     runs = selected_runs(*selection(words))
     with figure_settings():
@@ -76,11 +73,6 @@ def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
 
 def confusion_command(options: argparse.Namespace) -> int:
     """Print the confusion matrix of a run, and draw it with ``--out``. Raises :class:`UserError`."""
-    from knot_runner.records import find_run
-    from knot_runner.report.confusion import confusion_table
-    from knot_runner.report.frame import name_few, selected_runs
-    from knot_runner.report.render.terminal import output
-
     if options.out:
         _format_of(options.out)  # before anything is read
     words = list(options.words)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from knot_runner.cli.show import folder_for, references
 from knot_runner.cli.verbs.preset import typed_preset
+from knot_runner.report.page.build import PageRequest, Standing, write_page
+from knot_runner.sweeps.state import read_failure, read_progress
 from knot_runner.util.config_yaml import headline, yaml_files
 from knot_runner.util.errors import counted
-
-if TYPE_CHECKING:
-    from knot_runner.report.page.build import Standing
 
 
 def report_command(options: argparse.Namespace) -> int:
@@ -22,9 +21,6 @@ def report_command(options: argparse.Namespace) -> int:
         UserError: The preset has no finished run.
     """
     preset = typed_preset(options, "report")
-    from knot_runner.cli.show import folder_for, references
-    from knot_runner.report.page.build import PageRequest, write_page
-
     about = headline(yaml_files("experiment", options.config_dir)[preset.name]) or preset.name
     page = shlex.join(["knot-runner", "report", *options.words, *options.flags])
     request = PageRequest(preset.name, about, preset.spec, preset.command, page)
@@ -41,9 +37,6 @@ def report_command(options: argparse.Namespace) -> int:
 
 def _standing(folder: Path) -> Standing:
     """Return the state of a run without a result."""
-    from knot_runner.report.page.build import Standing
-    from knot_runner.sweeps.state import read_failure, read_progress
-
     if at_work := read_progress(folder):
         return Standing("running", f"{at_work.stage}: {at_work.done} of {at_work.total}")
     if failure := read_failure(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import subprocess
 import sys
 import time
@@ -76,11 +77,10 @@ class Candidate:
         """Return the number of runs without a result."""
         return sum(read_result(folder) is None for folder in self.folders)
 
-    def minutes_left(self) -> float | None:
-        """Return the estimated minutes for the missing runs on two CPU cores; None without a recorded time."""
-        if self.listed.minutes is None:
-            return None
-        return self.listed.minutes * self.left() / self.listed.runs
+    def minutes_left(self) -> float:
+        """Return the estimated minutes for the missing runs on two CPU cores; infinite without a recorded time."""
+        minutes = self.listed.minutes
+        return math.inf if minutes is None else minutes * self.left() / self.listed.runs
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
@@ -157,14 +157,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return candidates by claims per minute of their missing runs, largest first; unknown times come last."""
-
-    def rank(candidate: Candidate) -> tuple[bool, float]:
-        minutes = candidate.minutes_left()
-        if minutes is None:
-            return True, 0.0
-        return False, -candidate.claims / max(minutes, 0.01)
-
-    return sorted(candidates, key=rank)
+    return sorted(candidates, key=lambda candidate: -candidate.claims / max(candidate.minutes_left(), 0.01))
 
 
 def _execute(candidate: Candidate, end: float) -> str:
@@ -176,8 +169,8 @@ def _execute(candidate: Candidate, end: float) -> str:
     if problem := no_data(job.settings for job in candidate.preset.jobs):
         return f"skipped, {problem}"
     minutes, seconds = candidate.minutes_left(), end - time.monotonic()
-    if seconds <= 0 or not (candidate.named or (minutes is not None and 60 * minutes <= seconds)):
-        takes = "an unknown time" if minutes is None else f"about {minutes:.3g} minutes"
+    if seconds <= 0 or not (candidate.named or 60 * minutes <= seconds):
+        takes = f"about {minutes:.3g} minutes" if math.isfinite(minutes) else "an unknown time"
         return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
@@ -209,17 +202,17 @@ def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None
 
 def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -> None:
     """Print the table of finished runs and write it as Markdown."""
+    from knot_runner.report.render.markup import TextGrid, markdown_document
     from knot_runner.report.render.terminal import TerminalColumn, output, results_grid
-    from knot_runner.report.render.text import escape_markdown
 
     rows = [cells for candidate in candidates if (cells := _cells(candidate))]
+    right = [head not in ("preset", "data") for head in HEADS]
     if rows:
-        columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
+        columns = [
+            TerminalColumn(head, right=number, overflow="fold") for head, number in zip(HEADS, right, strict=True)
+        ]
         output().print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
-    lines = [f"| {' | '.join(HEADS)} |", "|---|---|--:|--:|--:|--:|--:|--:|"]
-    lines += [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in rows]
-    lines += ["", *(f"- {escape_markdown(problem)}" for problem in problems), ""]
-    write_atomic(out / TABLE_FILE, "\n".join(lines))
+    write_atomic(out / TABLE_FILE, markdown_document("Reproduced presets", [TextGrid(HEADS, right, rows)], problems))
     print(out / TABLE_FILE)
 
 

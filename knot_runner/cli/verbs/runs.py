@@ -37,8 +37,8 @@ def bundle_command(options: argparse.Namespace) -> int:
         if not folders:
             raise UserError("no finished run found (a folder with result.json)", name)
         for folder in folders:
-            packed_one = packed_run(folder, options.weights)
-            packed[packed_one.run.folder] = packed_one
+            run = packed_run(folder, options.weights)
+            packed[run.folder] = run
     runs = [packed[name] for name in sorted(packed)]
     if options.to:
         to = Path(options.to).expanduser()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.cli.parsers import names_and_keys
-from knot_runner.util.errors import LOGGER, UserError, counted
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
@@ -28,16 +28,12 @@ def verify_command(options: argparse.Namespace) -> int:
         if value is not None and value < 1:
             raise UserError("expected at least 1", f"--{name}={value}")
     from knot_runner.bundles.unpack import read_bundle
-    from knot_runner.report.render.text import duration
 
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
         if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
             raise UserError("not an empty folder. Use a new folder for the reruns", f"paths.output_dir={out}")
-        known = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
-        if known:
-            LOGGER.info("%s took %s when it was recorded", counted(len(known), "run"), duration(sum(known)))
         from knot_runner.bundles.rerun import RerunEnvironment  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")

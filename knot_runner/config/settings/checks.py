@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.families import TASK_KINDS, Family
-from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.groups import MODEL_SETTINGS, ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
@@ -18,17 +18,17 @@ from knot_runner.config.settings.partition import SHARE_KEYS, Centralized, has_t
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.strict import build, without
 from knot_runner.util.config_yaml import Config, choices
-from knot_runner.util.errors import Misfit, UserError, unknown
+from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Kind of task -> the teacher where a method names none.
+#: Kind of task -> the default teacher.
 TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
-#: How the keys of a training begin that hold its values for a kind of training, and those in them for a kind of task, a
-#: task or an algorithm.
+#: Prefixes of keys in a file of ``training``: ``for_KIND`` holds the values for a kind of training; in this block,
+#: ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
-#: The block of a training that goes with tasks on which nothing is trained, too.
+#: Block of a file of ``training`` that is also valid for tasks on which nothing is trained.
 IDLE = "for_nothing"
 
 
@@ -71,10 +71,8 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     for group in ("model", "training"):
         require_group(config, group)
     on_images, rounds, partition = task_kind == "images", family.training == "rounds", config.get("partition")
-    kind, kinds = str(config["model"].get("kind")), (*NETWORK_SETTINGS, "bert")
-    if kind not in kinds:
-        raise unknown("model.kind", kind, kinds)
-    if on_images != (kind in NETWORK_SETTINGS):
+    kind = str(config["model"].get("kind"))
+    if kind in MODEL_SETTINGS and on_images != (kind in NETWORK_SETTINGS):
         names = [name for name in choices("model") if name.startswith("bert") != on_images]
         hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
         raise Misfit(choice(config, "model"), task, f"the model reads {'texts' if on_images else 'images'}", hint)
@@ -257,7 +255,7 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
     return spec
 
 
-def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> None:
+def check_code(model: object, plugins: Sequence[str]) -> None:
     """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``.
 
     Only plug-ins may run code.

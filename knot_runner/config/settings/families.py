@@ -43,8 +43,6 @@ class Family:
     check: str = ""
     #: function of the method's settings, as plain data, that returns those that can change the numbers; "" for all
     counted: str = ""
-    #: function of the same data that returns key -> words of the settings that a job's title always shows; "" for none
-    title: str = ""
     #: whether runs train
     trains: bool = True
     #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
@@ -165,6 +163,5 @@ register(Family(
     result="knot_runner.results.federated:FederatedResult",
     methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
     check="knot_runner.config.settings.checks:check_federated_method",
-    title="knot_runner.config.settings.methods.federated:federated_words",
     holds_out=True, ends_with_model=True,
 ))  # fmt: skip

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Proportion, Steps
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Proportion, Steps, at_least
+from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import Misfit
 
-#: Of the logarithm of a speed; exp(6 sigma) is still a number.
-LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all clients are equal)")]
+#: Standard deviation of the logarithm of a speed. The limit keeps exp(6 sigma) finite.
+LogDeviation = Annotated[float, AtMost(20), at_least(0, " (0: all clients are equal)")]
 
 
 @dataclass

@@ -10,23 +10,27 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
+from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Depth,
     FractionOrNone,
     Items,
+    MaxExamples,
     NotNegative,
     Positive,
     Steps,
+    Tokens,
     Units,
-    require_enough,
+    at_least,
+    between,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
-#: Bytes of one name in a path, on all file systems in use.
+#: Maximum bytes of one name in a path, on all common file systems.
 LONGEST_NAME = 255
 
 
@@ -69,6 +73,10 @@ class ModelSettings:
                 require(key in allowed, f"per_party.{party}.{key}", f"not supported per party{nearest(key, allowed)}")
 
 
+#: ``model.kind`` -> its settings.
+MODEL_SETTINGS: SettingsClasses = {**NETWORK_SETTINGS, "bert": ModelSettings}
+
+
 @dataclass(kw_only=True)
 class StageSettings:
     """One training stage."""
@@ -84,9 +92,9 @@ class StageSettings:
     #: keep the epoch with the best validation score (distillation includes epoch 0), or the last
     select: Literal["best", "last"]
     #: maximum tokens per text; null uses ``task.max_length``
-    max_length: int | None = None
+    max_length: Tokens | None = None
     #: maximum training examples, nested for equal seeds; null uses all
-    max_examples: Items | None = None
+    max_examples: MaxExamples | None = None
     #: optimizer
     optimizer: Literal["adamw", "sgd"]
     #: momentum for optimizer=sgd
@@ -100,9 +108,6 @@ class StageSettings:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"expected increasing epochs, got {self.milestones}")
-        require_enough(self.max_examples, "examples")
-        right = self.max_length is None or 8 <= self.max_length <= 512
-        require(right, "max_length", f"expected 8 to 512, or null (task.max_length), got {self.max_length}")
 
 
 @dataclass
@@ -124,7 +129,7 @@ class TrainingSettings(CentralTraining):
     pretrain: StageSettings
 
 
-#: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
+#: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
 ENGINES: Table[Any] = Table(
     "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )
@@ -153,16 +158,16 @@ class HardwareSettings:
     #: device name such as cuda:1, or auto
     device: str
     #: torch threads per process; affects summation order
-    threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "1 to 1024")]
+    threads: Annotated[int, between(1, 1024)]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
-    num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "0 to 1024 (0: one per core)")]
+    num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
     #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
     #: cluster), an optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
     engine: str
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all
-    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "at least 0 (0: all clients of a round)")]
+    stack: Annotated[int, AtMost(10**6), at_least(0, " (0: all clients of a round)")]
     #: devices that jobs of a sweep use in turn; empty uses ``device``
     devices: list[str] = field(default_factory=list)
 
@@ -200,7 +205,7 @@ class EvaluateSettings:
     matrix: Literal["end"] | None = None
 
 
-#: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.
+#: ``tracker.name`` -> the extra that installs the tracker's package, "" if no extra is needed. Plug-ins add trackers.
 TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 
 

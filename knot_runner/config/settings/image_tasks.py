@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread, require_enough
-from knot_runner.config.settings.text_tasks import equal_points
-from knot_runner.config.strict import require
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, Fraction, ImageSide, MaxExamples, Spread
+from knot_runner.config.settings.text_tasks import check_labels
+from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import Misfit, nearest
 
 #: formats of image files that are read without plug-ins
@@ -95,11 +95,11 @@ class ImageTaskSettings:
     #: location on the Hugging Face hub; null if unavailable
     hub: ImageHub | None
     #: maximum number of training images, stratified; the test set shrinks in proportion; null keeps all
-    max_examples: int | None
+    max_examples: MaxExamples | None
     #: test share if the source has no test set
     holdout: Fraction
     #: seed for ``max_examples`` and ``holdout``
-    cut_seed: Seed
+    cut_seed: Annotated[int, AtMost(2**32 - 1), NOT_NEGATIVE]
 
     @property
     def on_tree(self) -> bool:
@@ -107,16 +107,8 @@ class ImageTaskSettings:
         return self.geometry != "given" or self.coordinates is None
 
     def __post_init__(self) -> None:
-        require(len(self.classes) >= 2, "classes", "expected at least two classes")
-        require(len(set(self.classes)) == len(self.classes), "classes", "the names are not distinct")
+        check_labels("classes", self.classes, self.coordinates)
         check_pixels(self.shape, self.mean, self.std)
-        require_enough(self.max_examples, "images")
-        require(0 <= self.cut_seed < 2**32, "cut_seed", f"expected 0 to 4294967295, got {self.cut_seed}")
-        if self.coordinates is not None:
-            fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
-            require(fits, "coordinates", f"expected {len(self.classes)} points of equal dimension")
-            pair = equal_points(self.classes, self.coordinates)
-            require(pair is None, "coordinates", f"classes {pair} have the same coordinates")
         if self.geometry == "superclasses":
             self._check_superclasses()
 

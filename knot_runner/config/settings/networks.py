@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
+from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide
 from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 
@@ -35,12 +35,9 @@ class MlpSettings:
     kind: Literal["mlp"]
     name: str
     #: units of each hidden layer
-    hidden: list[Width]
+    hidden: list[Channels]
     #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
     output: Output
-
-    def __post_init__(self) -> None:
-        require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 @dataclass
@@ -67,13 +64,12 @@ class CnnSettings:
     #: convolutions in order
     convs: list[ConvSettings]
     #: units of each hidden layer
-    hidden: list[Width]
+    hidden: list[Channels]
     #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
     output: Output
 
     def __post_init__(self) -> None:
         require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use the model kind 'mlp'")
-        require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:

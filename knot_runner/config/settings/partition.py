@@ -34,21 +34,26 @@ class Natural:
 
 
 @dataclass
-class Iid:
-    """Equal random shares."""
+class _Clients:
+    """A partition over a given number of clients."""
 
-    kind: Literal["iid"]
+    kind: str
     #: number of clients
     num_clients: Parties
 
 
 @dataclass
-class Dirichlet:
+class Iid(_Clients):
+    """Equal random shares."""
+
+    kind: Literal["iid"]
+
+
+@dataclass
+class Dirichlet(_Clients):
     """Divides each class by Dirichlet proportions (FLex&Chill's public code)."""
 
     kind: Literal["dirichlet"]
-    #: number of clients
-    num_clients: Parties
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
     #: minimum examples per class and client; null: 10 (public code), at most half of the smallest class
@@ -56,34 +61,28 @@ class Dirichlet:
 
 
 @dataclass
-class DirichletClients:
+class DirichletClients(_Clients):
     """Clients of equal size, each with its own Dirichlet class mixture."""
 
     kind: Literal["dirichlet_clients"]
-    #: number of clients
-    num_clients: Parties
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
 
 
 @dataclass
-class Shards:
+class Shards(_Clients):
     """Sorts examples by class and assigns equal shards (McMahan et al. 2017)."""
 
     kind: Literal["shards"]
-    #: number of clients
-    num_clients: Parties
     #: shards per client
     shards_per_client: Parties
 
 
 @dataclass
-class Pairs:
+class Pairs(_Clients):
     """Planted clusters: each client has one group of classes; each group has at least two clients (FedWaD)."""
 
     kind: Literal["pairs"]
-    #: number of clients
-    num_clients: Parties
     #: class numbers per group; null: pairs of neighboring classes, more per group if there are too few clients
     groups: list[list[int]] | None
 
@@ -99,15 +98,13 @@ class Pairs:
 
 
 @dataclass
-class Manual:
+class Manual(_Clients):
     """A few neighboring classes per client, with lognormal sizes and class shares (Ditto).
 
     Classes that run out are reused.
     """
 
     kind: Literal["manual"]
-    #: number of clients
-    num_clients: Parties
     #: classes per client; null: 5 (Ditto), or all if there are fewer
     classes_per_client: Annotated[int, AT_LEAST_ONE] | None
     #: mean of the log size
@@ -156,13 +153,13 @@ class HeldOut:
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 
-#: Keys of ``partition`` beside those of its kind, such as shares; null is the default.
+#: Keys of ``partition`` that all kinds of partitions have. Null selects the default of the method.
 SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
-#: Shares that change what is trained on, and that have a default for some runs only.
+#: Shares that change the training examples, and that have a default only for some runs.
 TRAINING_SHARES = ("partition.transfer", "partition.valid", "method.valid")
-#: Share of the training images that a distillation selects epochs on.
+#: Default share of the training images on which a distillation selects epochs.
 STAGES_VALID = 0.1
-#: ``partition.valid`` of methods that choose among clients' own models.
+#: Default ``partition.valid`` of methods that select among the clients' own models.
 PERSONAL_VALID = 0.2
 
 
@@ -226,9 +223,8 @@ def _reads_valid(personal: Config | None) -> bool:
         return False
     from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 
-    kind = personal.get("kind")
-    reads_valid = getattr(PERSONALIZATION_SETTINGS.get(str(kind)), "reads_valid", False)
-    return reads_valid or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"
+    cls = PERSONALIZATION_SETTINGS.get(str(personal.get("kind")))
+    return getattr(cls, "reads_valid", False) or personal.get("select") == "valid"
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:

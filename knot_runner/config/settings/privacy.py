@@ -15,7 +15,8 @@ from knot_runner.util.errors import Misfit, UserError
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Below, Renyi divergences of usual numbers of rounds are no finite numbers any more; above, noise drowns any model.
+#: Supported range of noise. Below it, Renyi divergences of usual numbers of rounds are not finite. Above it, noise
+#: prevents any training.
 NOISE_MULTIPLIERS = 0.01, 1000.0
 
 

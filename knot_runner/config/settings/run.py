@@ -18,6 +18,7 @@ from knot_runner.config.settings.families import (
     other_owners,
 )
 from knot_runner.config.settings.groups import (
+    MODEL_SETTINGS,
     TRACKER_EXTRAS,
     CentralTraining,
     EvaluateSettings,
@@ -30,7 +31,6 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
-from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
     SHARE_KEYS,
@@ -80,11 +80,11 @@ class Settings:
     paths: PathSettings
     #: Python modules or files with custom code, imported first
     plugins: list[str]
-    #: null if nothing is trained
-    model: ModelSettings | ImageModel | None = None
+    #: one of ``MODEL_SETTINGS``; null if nothing is trained
+    model: Annotated[Any, ByTag(MODEL_SETTINGS, "model", "kind")] | None = None
     training: CentralTraining | FederatedTraining | None = None
     #: one of ``PARTITION_SETTINGS``; null when text data sets are distilled
-    partition: Annotated[Any, ByTag("kind", PARTITION_SETTINGS, "partition")] | None = None
+    partition: Annotated[Any, ByTag(PARTITION_SETTINGS, "partition", "kind")] | None = None
     #: separate unlabeled transfer set; null uses a share of the training images
     transfer: ImageTaskSettings | None = None
     #: simulated availability and speed of federated clients; null: every client responds immediately
@@ -137,15 +137,15 @@ def build_run(config: Config) -> Settings:
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
-    own_keys = {field.name for field in dataclasses.fields(kind)}
     for key in config["method"]:
-        if key not in own_keys and (problem := other_owners(key, algorithm)):
+        if key not in kind.__dataclass_fields__ and (problem := other_owners(key, algorithm)):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
     settings = build(Settings, groups | parts, "")
-    for task in (settings.task, settings.transfer):
-        _drop_other_sources(task)
+    formats = TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS
+    _select_source(settings.task, "task", formats, settings.plugins)
+    _select_source(settings.transfer, "transfer", (*IMAGE_FORMATS, UNLABELED_FORMAT), settings.plugins)
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"unknown tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
@@ -153,6 +153,7 @@ def build_run(config: Config) -> Settings:
         settings.fleet.check(method)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds. Use null", "evaluate.matrix")
+    check_code(settings.model, settings.plugins)
     _fill_in(settings)
     if family.check:
         call(family.check, settings)
@@ -189,27 +190,26 @@ def _fill_in(settings: Settings) -> None:
     method = settings.method
     if isinstance(method, FederatedSettings):
         private = settings.privacy is not None
-        if method.aggregation is None:
-            method.aggregation = "weighted"
-            if private:
-                method.aggregation = "uniform"
-                settings.notes.append("method.aggregation=uniform: chosen for privacy")
-        if method.batchnorm is None:
-            method.batchnorm = "averaged"
-            if private and getattr(settings.model, "norm", "") == "batch":
-                method.batchnorm = "frozen"
-                settings.notes.append("method.batchnorm=frozen: chosen for privacy")
+        frozen = private and getattr(settings.model, "norm", "") == "batch"
+        defaults = (("aggregation", private, "uniform", "weighted"), ("batchnorm", frozen, "frozen", "averaged"))
+        for key, for_privacy, private_value, value in defaults:
+            if getattr(method, key) is None:
+                setattr(method, key, private_value if for_privacy else value)
+                if for_privacy:
+                    settings.notes.append(f"method.{key}={private_value}: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
     _choose_solvers(method, getattr(settings.task, "on_tree", False))
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Choose the solver of each :class:`TransportProblem` in ``value`` whose solver is null."""
-    if hasattr(value, "choose_solver"):
-        value.choose_solver(on_tree)
+    """Choose each transport solver in ``value`` that is null; ``on_tree``: whether classes are leaves of a tree."""
     if dataclasses.is_dataclass(value):
-        value = vars(value)
+        fields = vars(value)
+        if fields.get("solver", "") is None:
+            # newton is made for few classes: 62 take seconds a step
+            fields["solver"] = "tree" if on_tree else "newton"
+        value = fields
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -219,20 +219,12 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
     """Return the groups whose kind depends on the task. Building these groups first lets errors name their keys."""
-    _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
         return {"task": task}
-    on_images = task_kind == "images"
-    model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
-    parts: Config = {
-        "task": task,
-        "model": build(model, config["model"], "model"),
-        "training": build(TRAINING_SETTINGS[family.training], config["training"], "training"),
-    }
-    check_code(parts["model"], config.get("plugins") or [])
+    training: Any = build(TRAINING_SETTINGS[family.training], config["training"], "training")
+    parts: Config = {"task": task, "training": training}
     if transfer_group(config) is not None:
-        _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
     if isinstance(config.get("partition"), dict):
@@ -244,21 +236,19 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
     return parts
 
 
-def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Check that formats of local files are ``known``. Formats of plug-ins are checked when files are loaded."""
-    for key, value in group.items():
-        if not isinstance(value, dict):
-            continue
-        if key == "local" and value.get("format", known[0]) not in known and not config.get("plugins"):
-            asked = shorten(value["format"])
-            raise UserError(f"unknown value {asked} (choose from {', '.join(known)})", f"{where}.local.format")
-        _check_formats(config, value, known, f"{where}.{key}")
+def _select_source(task: Any, group: str, known: tuple[str, ...], plugins: list[str]) -> None:
+    """Check the formats of local files in a built ``group``, and remove the sources that its ``source`` is not.
 
-
-def _drop_other_sources(task: Any) -> None:
-    """Remove the sources that ``task.source`` does not select."""
-    parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
-    for part in parts.values():
+    Formats of plug-ins are checked when files are loaded.
+    """
+    parts = {group: task}
+    for key in ("datasets", "sets"):
+        parts |= {f"{group}.{key}.{name}": part for name, part in getattr(task, key, {}).items()}
+    for where, part in parts.items():
+        local = getattr(part, "local", None)
+        if local is not None and local.format not in known and not plugins:
+            problem = f"unknown value {shorten(local.format)} (choose from {', '.join(known)})"
+            raise UserError(problem, f"{where}.local.format")
         for source in ("local", "hub", "embedded"):
             if hasattr(part, source) and source != task.source:
                 setattr(part, source, None)

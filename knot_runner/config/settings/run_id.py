@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 #: Groups and keys that do not change the numbers.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast", "arm")
-#: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
+#: Keys of ``hardware`` in the ids of federated runs, because engines agree only up to rounding.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: Settings of a method -> those beside them that are not read; claims may still name them.
+#: (key, value) of a method's setting -> other keys of the method that are then not read. Claims may still name them.
 UNREAD_KEYS = {("solver", "exact"): {"fedwad", "precision"}, ("graph", "none"): {"otdd", "clusters", "scale"}}
-#: Groups whose ``name`` is a label; names of tasks and methods are folders.
+#: Groups whose ``name`` is not part of the run id. The names of tasks and methods are part of it.
 LABELED = ("model", "training", "fleet", "privacy")
 
 
@@ -89,7 +89,7 @@ def _not_null(value: Any) -> Any:
     return [_not_null(part) for part in value] if isinstance(value, list) else value
 
 
-#: Names of environment variables that hold secrets, and the least length of one that is looked for.
+#: Pattern of the names of environment variables with secrets; minimum length of a value that counts as a secret.
 SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 MIN_LENGTH = 8
 

@@ -11,8 +11,19 @@ from typing import Annotated
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
-AT_LEAST_ONE = Holds(lambda value: value >= 1, "at least 1")
-NOT_NEGATIVE = Holds(lambda value: value >= 0, "at least 0")
+
+def at_least(low: float, note: str = "") -> Holds:
+    """Return the condition that a setting is at least ``low``; ``note``: further text for errors."""
+    return Holds(lambda value: value >= low, f"at least {low:g}{note}")
+
+
+def between(low: float, high: float, note: str = "") -> Holds:
+    """Return the condition that a setting is from ``low`` to ``high``; ``note``: further text for errors."""
+    return Holds(lambda value: low <= value <= high, f"{low:g} to {high:g}{note}")
+
+
+AT_LEAST_ONE = at_least(1)
+NOT_NEGATIVE = at_least(0)
 ABOVE_ZERO = Holds(lambda value: value > 0, "a number above 0")
 
 #: of a run or of one data set's draws
@@ -25,6 +36,11 @@ Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: examples, points, texts; of a batch or of all
 ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
 Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
+Several = Annotated[int, AtMost(10**8), at_least(2)]
+#: examples to keep of a data set; fewer than 10 are too few
+MaxExamples = Annotated[int, AtMost(10**8), at_least(10)]
+#: tokens of a text, including [CLS] and [SEP]
+Tokens = Annotated[int, between(8, 512)]
 #: units or channels of one layer, words of a vocabulary
 Width = Annotated[int, AtMost(10**7)]
 Channels = Annotated[Width, AT_LEAST_ONE]
@@ -48,12 +64,6 @@ Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "a number in (
 ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "a number in [0, 1]")]
 #: settings of a model that a method names by its file
 NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.keys(), "a model with kind and name")]
-
-
-def require_enough(max_examples: int | None, what: str) -> None:
-    """In a ``__post_init__``, check that ``max_examples`` is at least 10; ``what``: the kind of examples."""
-    enough = max_examples is None or max_examples >= 10
-    require(enough, "max_examples", f"{max_examples} {what} are too few. Use at least 10")
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:

@@ -6,8 +6,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import NOT_NEGATIVE, Depth, Fraction, Seed, Spread, require_enough
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.settings.sizes import (
+    NOT_NEGATIVE,
+    Depth,
+    Fraction,
+    FractionOrNone,
+    MaxExamples,
+    ProportionOrNone,
+    Seed,
+    Spread,
+    Tokens,
+    at_least,
+)
+from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
@@ -28,14 +39,17 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
         require(name in known, "missing", f"{name!r} is not an optional {kinds}{nearest(name, known)}")
 
 
-def equal_points(names: list[str], points: list[list[float]]) -> str | None:
-    """Return ``'a' and 'b'``, the first two of ``names`` with the same point; None if all points differ."""
-    at: dict[tuple[float, ...], str] = {}
-    for name, point in zip(names, points, strict=True):
-        first = at.setdefault(tuple(point), name)
-        if first != name:
-            return f"{first!r} and {name!r}"
-    return None
+def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
+    """In a ``__post_init__``, check the label names, which the setting ``key`` has, and their points."""
+    require(2 <= len(names) == len(set(names)), key, f"expected at least two different names, got {names}")
+    if coordinates is None:
+        return
+    sizes = {len(point) for point in coordinates}
+    fits = len(coordinates) == len(names) and len(sizes) == 1 and 0 not in sizes
+    got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
+    require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
+    equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
+    require(not equal, "coordinates", f"these labels do not have distinct points: {', '.join(equal)}")
 
 
 @dataclass
@@ -50,18 +64,11 @@ class Labels:
     support: Literal["semantic", "onehot", "hybrid"]
 
     def __post_init__(self) -> None:
-        require(len(self.names) >= 2, "names", "expected at least two labels")
-        require(len(set(self.names)) == len(self.names), "names", f"the names {self.names} are not distinct")
         if self.coordinates is None:
             self.coordinates = [[0.0] * len(self.names) for _ in self.names]
             for number, point in enumerate(self.coordinates):
                 point[number] = 1.0
-        points, labels = len(self.coordinates), len(self.names)
-        require(points == labels, "coordinates", f"expected {labels} points, one per label, got {points}")
-        sizes = sorted({len(point) for point in self.coordinates})
-        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"the points have different dimensions: {sizes}")
-        pair = equal_points(self.names, self.coordinates)
-        require(pair is None, "coordinates", f"labels {pair} have the same coordinates")
+        check_labels("names", self.names, self.coordinates)
 
 
 @dataclass
@@ -148,17 +155,15 @@ class EmbeddedSource:
     """Generated text."""
 
     #: number of texts
-    rows: Annotated[int, AtMost(10**8)]
+    rows: Annotated[int, AtMost(10**8), at_least(20)]
     #: vocabulary of the texts
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
-    shares: list[float]
+    shares: list[ProportionOrNone]
     #: seed for generation, independent of the run
     seed: Seed
 
     def __post_init__(self) -> None:
-        require(self.rows >= 20, "rows", f"expected at least 20, got {self.rows}")
-        require(all(s >= 0 for s in self.shares), "shares", "expected shares of at least 0")
         require(abs(sum(self.shares) - 1) < 1e-6, "shares", f"expected a sum of 1, got {sum(self.shares):g}")
 
 
@@ -169,7 +174,7 @@ class SplitFile:
     #: share for validation
     valid: Fraction
     #: share for testing
-    test: Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]
+    test: FractionOrNone
     #: seed of the split, independent of the run
     seed: Seed
 
@@ -218,14 +223,14 @@ class TaskSettings:
     #: split of data sets without published splits
     split: SplitFile
     #: maximum number of tokens, including [CLS] and [SEP]
-    max_length: int
+    max_length: Tokens
     #: number of previous utterances appended, newest first
     context: Annotated[Depth, NOT_NEGATIVE]
     #: missing data to leave out, with a message: nothing (error), the data in ``optional`` (skip), or a list of local
     #: data sets and files
     missing: list[str] | Literal["error", "skip"]
     #: maximum rows per split, sampled with the seed and stratified by label; null keeps all
-    max_examples: int | None
+    max_examples: MaxExamples | None
     #: main metric in tables
     score: Literal["f1", "accuracy"]
     #: local data sets and files that ``missing=skip`` leaves out
@@ -234,8 +239,6 @@ class TaskSettings:
     probe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(8 <= self.max_length <= 512, "max_length", f"expected 8 to 512, got {self.max_length}")
-        require_enough(self.max_examples, "rows")
         require("local" in [data.role for data in self.datasets.values()], "datasets", "no data set has role=local")
         for data in self.datasets.values():
             data.labels = data.labels or {name: name for name in self.labels.names}

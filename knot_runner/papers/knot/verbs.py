@@ -8,22 +8,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.cli.parsers import VERBS
-from knot_runner.composing.hydra_compose import Parser
+from knot_runner.cli.parsers import VERBS, Verb
 from knot_runner.util.errors import LOGGER, UserError
 
 if TYPE_CHECKING:
     from knot_runner.results import RunResult
     from knot_runner.util.files import Facts
-
-
-def _bound() -> Parser:
-    return Parser(
-        "bound RUN ... [paths.output_dir=DIR] [paths.data_dir=DIR]",
-        "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
-        ["bound outputs/sa/sinkhorn_e/0123456789ab"],
-        composes=False,
-    )
 
 
 def bound_command(options: argparse.Namespace) -> int:
@@ -78,4 +68,11 @@ def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
     return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
 
 
-VERBS["bound"] = (__name__, _bound, "compute the generalization bound of KNOT runs")
+VERBS["bound"] = Verb(
+    __name__,
+    "compute the generalization bound of KNOT runs",
+    "bound RUN ... [paths.output_dir=DIR] [paths.data_dir=DIR]",
+    "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
+    ["bound outputs/sa/sinkhorn_e/0123456789ab"],
+    composes=False,
+)

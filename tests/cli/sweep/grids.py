@@ -11,7 +11,7 @@ from unittest import mock
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.sweeps.plan import new_plan, write_plan
+from knot_runner.sweeps.plan import write_plan
 from knot_runner.testing.launchers import runs_below as results  # noqa: F401  for tests of sweeps and endure.py
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -72,10 +72,8 @@ def composed(out, *overrides, base=TINY_IMAGES):
     return compose_all([*base, f"paths.output_dir={out}", *overrides])[0]
 
 
-def planned(out, jobs, fail_fast=False):
-    plan = new_plan(out, fail_fast, None)
-    write_plan(plan, {job.run_id: job.config for job in jobs})
-    return plan
+def planned(jobs):
+    return write_plan(Path(jobs[0].settings.paths.output_dir), jobs)
 
 
 def pretended(out, count, title="job {}"):

@@ -10,6 +10,7 @@ from rich.console import Console
 from knot_runner.sweeps import board
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
+from knot_runner.sweeps.task import Outcome
 from tests.cli.sweep.grids import pretended
 from tests.contents import write_content
 
@@ -20,7 +21,7 @@ def jobs(folder, count=3):
 
 def at_work(job, done, text):
     job.folder.mkdir(exist_ok=True)
-    progress = JobProgress("rounds", done, 10, text, time.time(), "host", 1)
+    progress = JobProgress("rounds", done, 10, text, time.time())
     (job.folder / "progress.json").write_text(json.dumps(asdict(progress)))
 
 
@@ -59,17 +60,18 @@ def test_lines_when_piped(tmp_path, monkeypatch):
 def test_board_counts_failures_and_prints_causes_once(tmp_path):
     all_jobs, out = jobs(tmp_path), io.StringIO()
     shown = board.Board(all_jobs, 0, Console(file=out, width=90))
-    before = shown.view()
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(shown.bars)
     for job, cause in zip(all_jobs, ("the disk is full", "out of memory", "the disk is full"), strict=False):
         job.folder.mkdir()
         write_failure(job.folder, "disk", cause)
-        shown._look()
+        shown.look()
     told = [line.rpartition(": ")[2] for line in out.getvalue().splitlines()]
     assert told == ["the disk is full", "out of memory", "failed with the same error"]
-    console = Console(width=90)
-    with console.capture() as capture:
-        console.print(before, shown.view())
-    assert all(text in capture.get() for text in ("0 of 3 jobs", "3 of 3 jobs", "3 failed"))
+    with console.capture() as after:
+        console.print(shown.bars)
+    assert "0/3" in capture.get() and "3/3" in after.get() and "3 failed" in after.get()
 
 
 def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
@@ -78,7 +80,7 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     for job in all_jobs[1:3]:
         job.folder.mkdir()
         write_failure(job.folder, "user", "training.batch_size: 99 is more than the 12 images")
-    outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
+    outcomes = [Outcome(str(i), "done", i == 0) for i in range(3)]
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
     assert lines == ["6 done, 2 failed (5 were finished before, 1 resumed from a commit)", cause] and code == 2

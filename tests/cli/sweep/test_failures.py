@@ -53,7 +53,7 @@ def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
 
 def test_attempt_leaves_a_run_that_another_command_has_finished(tmp_path):
     (job,) = composed(tmp_path)
-    plan = planned(tmp_path, [job])
+    plan = planned([job])
     kr.run(job)
     before = (job.folder / "result.json").read_bytes()
     write_failure(job.folder, "killed", "an attempt that died after it had written its result")
@@ -65,7 +65,7 @@ def test_attempt_leaves_a_run_that_another_command_has_finished(tmp_path):
 @pytest.mark.parametrize(("call", "file", "way"), [("open", "log.txt", "EIO"), ("flock", "", "ENOLCK")])
 def test_attempt_records_a_failing_disk(call, file, way, tmp_path):
     (job,) = composed(tmp_path)
-    plan = planned(tmp_path, [job])
+    plan = planned([job])
     with Disk(tmp_path, (call, file), way):
         assert attempt(job, plan) == "failed"
     failure = read_failure(job.folder)
@@ -89,7 +89,7 @@ def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in errors
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_jobs_end_with_their_sweep(number, code, tmp_path):
     sweeping = Forked(*small(tmp_path, *faulty("wait", "none")))
     deadline = time.monotonic() + 60

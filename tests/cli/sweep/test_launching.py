@@ -12,7 +12,7 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
-from knot_runner.sweeps.plan import STOP
+from knot_runner.sweeps.plan import PATIENT, STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.testing import check_launcher
 from knot_runner.util.processes import begin_child
@@ -31,7 +31,7 @@ class Launched:
         self.calls.append(([name for (name,) in job_overrides], initial_job_idx))
         states = self.states.pop(0) if self.states else ["done"] * len(job_overrides)
         pairs = zip(job_overrides, states, strict=True)
-        return [SimpleNamespace(return_value=task.outcome(name, state, False)) for (name,), state in pairs]
+        return [SimpleNamespace(return_value=task.Outcome(name, state)) for (name,), state in pairs]
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def hydra():
 
 def test_launch_waits_for_busy_jobs_last(tmp_path, monkeypatch, hydra):
     jobs = composed(tmp_path, "seed=0,1,2")
-    plan, names = planned(tmp_path, jobs), [job.run_id for job in jobs]
+    plan, names = planned(jobs), [job.run_id for job in jobs]
     launched = Launched(["busy", "done", "busy"], ["done", "failed"])
     monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     seen = []
     launch = launched.launch
-    launched.launch = lambda jobs, initial_job_idx: seen.append(plan.patient) or launch(jobs, initial_job_idx)
+    launched.launch = lambda jobs, initial_job_idx: seen.append(plan.has(PATIENT)) or launch(jobs, initial_job_idx)
     outcomes = launchers.launch(plan, jobs, hydra)
     assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
-    assert [(one["run_id"], one["state"]) for one in outcomes] == [
+    assert [(one.run_id, one.state) for one in outcomes] == [
         (names[1], "done"), (names[0], "done"), (names[2], "failed")
     ]  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_launch_numbers_batches_of_the_right_size(name, size, calls, tmp_path, m
     monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     monkeypatch.setattr(launchers, "cores", lambda: 3)
     hydra.sweeper.max_batch_size = size
-    assert len(launchers.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
+    assert len(launchers.launch(planned(jobs), jobs, hydra)) == 5
     assert [(len(names), first) for names, first in launched.calls] == calls
 
 
@@ -74,7 +74,7 @@ def test_processes_of_local_launchers_end_with_the_command(tmp_path, monkeypatch
         jobs, (command,) = compose_all(
             [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "seed=0,1", f"hydra/launcher={name}"]
         )
-        made[name] = launchers._launcher(planned(tmp_path, jobs), command.hydra)
+        made[name] = launchers._launcher(planned(jobs), command.hydra)
     assert (made["joblib"].joblib["initializer"], made["joblib"].joblib["initargs"]) == (begin_child, (os.getpid(),))
     assert made["submitit_local"].task_function.keywords["parent"] == os.getpid()
     assert "parent" not in made["submitit_slurm"].task_function.keywords
@@ -90,7 +90,7 @@ def test_launch_propagates_return_value_error(tmp_path, monkeypatch, hydra):
     monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     jobs = composed(tmp_path, "seed=0")
     with pytest.raises(RuntimeError, match="the queue is gone"):
-        launchers.launch(planned(tmp_path, jobs), jobs, hydra)
+        launchers.launch(planned(jobs), jobs, hydra)
 
 
 def told(monkeypatch, *messages, exitcode):
@@ -102,22 +102,21 @@ def told(monkeypatch, *messages, exitcode):
     monkeypatch.setattr(task, "start_process", lambda *_: (process, pipe))
 
 
-def test_run_in_process_and_attempt_skip_stopped_plans(tmp_path, monkeypatch):
+def test_run_in_process_skips_jobs_of_stopped_plans(tmp_path, monkeypatch):
     (one,) = composed(tmp_path)
     monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
-    plan = planned(tmp_path, [one], fail_fast=True)
+    plan = planned([one])
     plan.mark(STOP)
-    assert task.run_in_process(one, plan)["state"] == "skipped"
-    assert job.attempt(one, plan) == "skipped"
+    assert task.run_in_process(one, plan).state == "skipped"
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_run_in_process_stops_plan_under_fail_fast(tmp_path, monkeypatch, fail_fast):
-    (one,) = composed(tmp_path)
-    plan = planned(tmp_path, [one], fail_fast)
+    (one,) = composed(tmp_path, f"fail_fast={fail_fast}")
+    plan = planned([one])
     told(monkeypatch, exitcode=9)
     found = task.run_in_process(one, plan)
-    assert found["state"] == "failed" and plan.stopped == fail_fast
+    assert found.state == "failed" and plan.has(STOP) == fail_fast
     failure = read_failure(one.folder)
     assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
 
@@ -126,9 +125,9 @@ def test_run_in_process_stops_plan_under_fail_fast(tmp_path, monkeypatch, fail_f
 def test_run_in_process_trusts_reported_job_state(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
-    told(monkeypatch, False, state, exitcode=9)
+    told(monkeypatch, state, exitcode=9)
     write_failure(one.folder, "error", "its own")
-    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == state
+    assert task.run_in_process(one, planned([one])).state == state
     assert read_failure(one.folder).attempts == 1
 
 
@@ -138,7 +137,7 @@ def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
 
     (one,) = composed(tmp_path)
     monkeypatch.setattr(task, "start_process", refuse)
-    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
+    assert task.run_in_process(one, planned([one])).state == "failed"
     assert "could not be started: no more processes" in read_failure(one.folder).cause
 
 

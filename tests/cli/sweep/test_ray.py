@@ -1,7 +1,6 @@
 """``hydra/launcher=ray``: the jobs of a sweep as tasks of Ray; here a fake of its transport, or Ray itself."""
 
 import importlib.util
-import logging
 import subprocess
 import sys
 import time
@@ -9,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.sweeps import launchers
+from knot_runner.sweeps import launchers, plan
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
+from knot_runner.sweeps.task import Outcome
 from knot_runner.util import processes
-from knot_runner.util.errors import UserError
+from knot_runner.util.config_yaml import read_config
 from tests.cli.sweep.grids import begun, composed, faulty, planned, results, small, sweep, sweep_apart
 from tests.fake_ray import faked
 from tests.golden.messages import refused
@@ -23,51 +23,47 @@ GRID = ["seed=0,1", "training.rounds=1"]
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
 
 
-def launched(ray, out, *overrides, fail_fast=False, **kept):
+def launched(ray, out, *overrides):
     jobs = composed(out, *overrides)
-    plan = planned(out, jobs, fail_fast)
-    return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
+    plan = planned(jobs)
+    return plan, jobs, launchers.run_on_ray(ray, jobs, plan, {"num_cpus": 1})
 
 
-def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
-    caplog.set_level(logging.INFO, "knot_runner")
+def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: Outcome(job.run_id, "done"))
     ray = faked(monkeypatch, lost=[1])
     _, jobs, found = launched(ray, tmp_path, "seed=0,1")
-    assert {name: one["state"] for name, one in found.items()} == {job.run_id: "done" for job in jobs}
-    (line,) = caplog.messages
-    assert line.endswith("while executing this task.). The job resumes from its last commit")
-    assert "seed" in line and "hydra/launcher=ray: the worker was lost (" in line and len(ray.calls) == 3
+    assert {name: one.state for name, one in found.items()} == {job.run_id: "done" for job in jobs}
+    assert len(ray.calls) == 3
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_run_on_ray_fails_job_losing_two_workers(fail_fast, tmp_path, monkeypatch):
-    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
-    plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", fail_fast=fail_fast)
-    assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: Outcome(job.run_id, "done"))
+    plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", f"fail_fast={fail_fast}")
+    assert [found[job.run_id].state for job in jobs] == ["done", "failed"]
     failure = read_failure(jobs[1].folder)
     assert failure.kind == "killed" and failure.cause.startswith("hydra/launcher=ray: the worker was lost (The worker")
-    assert (plan.folder / STOP).exists() == fail_fast
+    assert plan.has(STOP) == fail_fast
 
 
 def test_run_on_ray_fails_job_on_unreadable_plan(tmp_path, monkeypatch):
     """As on a cluster whose machines share no volume: the job fails at once, and no second worker is tried."""
     ray = faked(monkeypatch)
-    monkeypatch.setattr(launchers, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
+    monkeypatch.setattr(plan, "recorded_config", lambda folder: read_config(tmp_path / "gone"))
     _, jobs, found = launched(ray, tmp_path)
-    assert [one["state"] for one in found.values()] == ["failed"] and len(ray.calls) == 1
-    cause = "hydra/launcher=ray: a worker could not start the job: plan.json: is gone"
+    assert [one.state for one in found.values()] == ["failed"] and len(ray.calls) == 1
+    cause = "hydra/launcher=ray: a worker could not start the job: file not found"
     assert read_failure(jobs[0].folder).cause == cause
 
 
 def test_run_on_worker_runs_in_command_folder(tmp_path, monkeypatch):
     """Relative paths, of ``paths.output_dir`` and of plug-ins, are of that."""
     (job,) = composed(tmp_path)
-    plan = planned(tmp_path, [job])
     seen = []
     monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: seen.append(str(Path.cwd())))
     monkeypatch.chdir(tmp_path.parent)
-    launchers.run_on_worker(job.run_id, str(plan.path), str(tmp_path))
+    launchers.run_on_worker(job.run_id, planned([job]), str(tmp_path))
     assert seen == [str(tmp_path)]
 
 

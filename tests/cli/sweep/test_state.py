@@ -6,17 +6,19 @@ import time
 import pytest
 
 from knot_runner.sweeps import state
-from knot_runner.sweeps.plan import PATIENT, STOP, new_plan, read_plan, write_plan
+from knot_runner.sweeps.plan import PATIENT, STOP, write_plan
+from tests.cli.sweep.grids import composed
 from tests.disk import Disk
 from tests.golden.messages import refuses
 
 
 def test_write_failure_keeps_one_line_and_counts_attempts(tmp_path):
     assert state.read_failure(tmp_path) is None
-    first = state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
+    assert state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line") == "failed"
+    first = state.read_failure(tmp_path)
     assert (first.cause, first.attempts) == ("ValueError: first line", 1)
-    again = state.write_failure(tmp_path, "killed", "")
-    assert again == state.read_failure(tmp_path)
+    state.write_failure(tmp_path, "killed", "")
+    again = state.read_failure(tmp_path)
     assert (again.kind, again.cause, again.attempts) == ("killed", "killed", 2)
     state.clear_failure(tmp_path)
     state.clear_failure(tmp_path)
@@ -57,24 +59,11 @@ def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
         assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"
 
 
-def test_read_plan_restores_plan_and_rejects_damage(tmp_path):
-    plan = new_plan(tmp_path, True, "code")
-    write_plan(plan, {})
-    assert read_plan(plan.path) == plan
-    assert not plan.stopped and not plan.patient
+def test_plan_returns_job_configs_as_written_and_marks(tmp_path):
+    jobs = composed(tmp_path, "seed=0,1")
+    plan = write_plan(tmp_path, jobs)
+    assert [plan.config(job.run_id) for job in jobs] == [job.own_config for job in jobs]
     plan.mark(STOP)
-    plan.mark(PATIENT)
-    assert plan.stopped and plan.patient
-    plan.path.write_text(json.dumps({"jobs": [{}]}))
-    with refuses():
-        read_plan(plan.path)
-
-
-def test_plan_config_returns_job_config_as_written(tmp_path):
-    """With keys that are no text, which JSON does not have, at any depth."""
-    config = {"seed": 1, "tables": [{0.5: [1, 2], None: "x"}, {"a": {1: {2: []}}}], "rate": 0.1}
-    plan = new_plan(tmp_path, False, None)
-    write_plan(plan, {"abc": config})
-    assert read_plan(plan.path).config("abc") == config
+    assert plan.has(STOP) and not plan.has(PATIENT)
     with refuses():
         plan.config("other")

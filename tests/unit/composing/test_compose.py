@@ -53,7 +53,7 @@ def test_compose_equals_hydra(overrides):
     """Hydra composes once per choice of groups, and values are put into copies; here it composes a job by itself."""
     jobs = compose_all(overrides)[0]
     for job in {id(job): job for job in (jobs[0], jobs[len(jobs) // 2], jobs[-1])}.values():
-        with composing():
+        with composing(config_folder()):
             words = ["hardware=cpu", *(re.sub(r"^(?=[\w.]+\.\w+=)", "++", word) for word in job.overrides)]
             expected = OmegaConf.to_container(hydra.compose("config", words), resolve=True)
         assert job.config == job_of(expected).config

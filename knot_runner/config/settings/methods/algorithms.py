@@ -17,16 +17,16 @@ from knot_runner.config.settings.sizes import (
     Channels,
     Depth,
     FractionOrNone,
-    Items,
     NamedModel,
     NotNegative,
     Positive,
     Proportion,
     ProportionOrNone,
+    Several,
     Steps,
     StepsOrNone,
 )
-from knot_runner.config.strict import late, require
+from knot_runner.config.strict import late
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.methods.server_distillation import ServerDistillation
@@ -75,16 +75,13 @@ class LatentGenerator:
     #: generator steps per round
     steps: Steps
     #: generated features per step
-    batch_size: Items
+    batch_size: Several
     #: learning rate (Adam)
     lr: Positive
     #: weight decay
     weight_decay: NotNegative
     #: weight of the diversity loss
     diversity: NotNegative
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")
 
 
 @dataclass(kw_only=True)
@@ -179,13 +176,18 @@ class FedsoupSettings(AveragingSettings):
 
 
 @dataclass(kw_only=True)
-class LocalAlgorithmSettings(FederatedSettings):
-    """Trains every client alone."""
-
-    functions = "knot_runner.methods.federated.own_models:LOCAL"
+class _OwnModelsSettings(FederatedSettings):
+    """Keys of algorithms whose clients may have different architectures."""
 
     #: client models, by file name and assigned in turn; empty uses ``model``
     models: list[NamedModel] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class LocalAlgorithmSettings(_OwnModelsSettings):
+    """Trains every client alone."""
+
+    functions = "knot_runner.methods.federated.own_models:LOCAL"
 
 
 @dataclass
@@ -199,27 +201,23 @@ class LabelDistillation:
 
 
 @dataclass(kw_only=True)
-class FedDistillSettings(FederatedSettings):
+class FedDistillSettings(_OwnModelsSettings):
     """Exchanges mean logits per label (Jeong et al. 2018)."""
 
     functions = "knot_runner.methods.federated.feddistill:FEDDISTILL"
 
     #: regularization by the mean logits
     labels: LabelDistillation
-    #: client models, as for ``algorithm=local``
-    models: list[NamedModel] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
-class FedMdSettings(FederatedSettings):
+class FedMdSettings(_OwnModelsSettings):
     """Distills clients of any architecture from their mean logits on unlabeled examples (Li and Wang 2019)."""
 
     functions = "knot_runner.methods.federated.fedmd:FEDMD"
 
     #: distillation of the clients
     server_distillation: ServerDistillation
-    #: client models, as for ``algorithm=local``
-    models: list[NamedModel] = field(default_factory=list)
 
 
 #: ``method.algorithm`` -> its settings. Plug-ins add to the table of all methods (``families.METHOD_SETTINGS``).

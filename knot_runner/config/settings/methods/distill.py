@@ -19,8 +19,9 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
     Width,
+    between,
 )
-from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require, without
+from knot_runner.config.strict import ByTag, SettingsClasses, require, without
 from knot_runner.util.config_yaml import Config
 
 
@@ -137,7 +138,7 @@ class MutualSchedule:
 
     kind: Literal["mutual"]
     #: number of students
-    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "2 to 64")]
+    students: Annotated[int, between(2, 64)]
 
 
 @dataclass
@@ -193,8 +194,7 @@ class RunTeacher:
     model: Any
 
 
-#: What a student may see of an image: gray = one channel of three, edges = how steep its gray is, half = every 2x2
-#: pixels as one.
+#: View of an image for the student: one gray channel, edges (gradients of gray values), or half resolution.
 View = Literal["none", "gray", "edges", "half"]
 
 
@@ -207,7 +207,7 @@ class DistillSettings:
     #: term name -> its settings
     terms: Terms
     #: training order of teachers and students, by ``kind``
-    schedule: Annotated[DistillSchedule, ByTag("kind", SCHEDULE_SETTINGS, "schedule")]
+    schedule: Annotated[DistillSchedule, ByTag(SCHEDULE_SETTINGS, "schedule", "kind")]
     #: model file that the ``teachers`` of a method file refer to; null: cnn_16 for images, bert_mini for texts
     teacher: str | None
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
@@ -221,7 +221,7 @@ class DistillSettings:
     #: transformation of the student's images: one gray channel, edges (gradients of gray values), or half resolution
     view: View
     #: train the student on images synthesized from the teacher, by ``kind``; null uses real images
-    synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
+    synthesis: Annotated[Synthesis, ByTag(SYNTHESIS_SETTINGS, "synthesis", "kind")] | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "expected at least one term. To train on labels only, use {ce: {weight: 1}}")

@@ -18,7 +18,6 @@ from knot_runner.config.settings.sizes import (
     require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, late, require
-from knot_runner.util.config_yaml import Config
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.methods.personalization import PersonalizationSettings
@@ -204,18 +203,6 @@ class AveragingSettings(FederatedSettings):
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
     """Return the settings of the distillation by the server; None if it does not distill."""
     return getattr(config, "server_distillation", None)
-
-
-def federated_words(method: Config) -> dict[str, str]:
-    """Return key -> text for the settings that a job's title always shows: the temperature and the cluster graph."""
-    words = {"method.temperature": "", "method.lr_control": ""}
-    temperature = method.get("temperature")
-    if temperature not in (None, 1):
-        control = "(in the rate)" if method["lr_control"] else ""
-        words = {"method.temperature": f"T={temperature:g}", "method.lr_control": control}
-    if method.get("clustering"):
-        words["method.clustering.graph"] = method["clustering"]["graph"]
-    return words
 
 
 def architecture_settings(config: FederatedSettings) -> list[Any]:

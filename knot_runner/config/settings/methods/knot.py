@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, SettingsClasses, require
+from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps, at_least, between
+from knot_runner.config.strict import ByTag, SettingsClasses
 
 
 @dataclass
@@ -18,27 +18,13 @@ class EntropySettings:
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
-class TransportProblem:
-    """Settings that transport losses and transport terms share."""
-
-    solver: Any
-    epsilon: float
-    tolerance: float
-
-    def __post_init__(self) -> None:
-        solvable = self.epsilon >= 1e-4
-        require(solvable, "epsilon", f"expected at least 1e-4, got {self.epsilon}. For epsilon 0, use solver=exact")
-        reliable = 1e-12 <= self.tolerance <= 1e-3
-        require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
-
-    def choose_solver(self, on_tree: bool) -> None:
-        """Set ``solver`` if it is null. ``on_tree``: whether classes are leaves of a tree."""
-        # newton is made for few classes: 62 take seconds a step
-        self.solver = self.solver or ("tree" if on_tree else "newton")
+#: Entropy regularization, relative to the cost; largest marginal error of the Newton solver.
+Epsilon = Annotated[float, at_least(1e-4, " (for epsilon 0, use solver=exact)")]
+Tolerance = Annotated[float, between(1e-12, 1e-3)]
 
 
 @dataclass
-class SinkhornSettings(TransportProblem):
+class SinkhornSettings:
     """Optimal transport loss (KNOT eq. 1)."""
 
     name: Literal["sinkhorn"]
@@ -46,9 +32,9 @@ class SinkhornSettings(TransportProblem):
     #: (images without coordinates), otherwise newton
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
-    epsilon: float
+    epsilon: Epsilon
     #: newton: largest marginal error
-    tolerance: float
+    tolerance: Tolerance
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 
@@ -56,7 +42,7 @@ class SinkhornSettings(TransportProblem):
 #: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).
 LOSS_SETTINGS: SettingsClasses = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
 #: A loss between the student's outputs and a teacher's, one of :data:`LOSS_SETTINGS`.
-LossSettings = Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]
+LossSettings = Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]
 
 
 @dataclass

@@ -124,4 +124,4 @@ PERSONALIZATION_SETTINGS: Table[type] = Table("PERSONALIZATION_SETTINGS", {
 
 
 #: One of :data:`PERSONALIZATION_SETTINGS`.
-PersonalizationSettings = Annotated[Any, ByTag("kind", PERSONALIZATION_SETTINGS, "personalization")]
+PersonalizationSettings = Annotated[Any, ByTag(PERSONALIZATION_SETTINGS, "personalization", "kind")]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.knot import TransportProblem
+from knot_runner.config.settings.methods.knot import Epsilon, Tolerance
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Channels,
@@ -24,9 +24,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.strict import AtMost, ByName, SettingsClasses, require
 from knot_runner.util.errors import UserError
 
-#: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
+#: Factor of a term's loss. ``auto``: the run chooses the factor from the first values of the terms.
 Weight = Literal["auto"] | NotNegative
-#: [[student's tap, teacher's tap], ...]; null = what the term reads by default
+#: [[tap of the student, tap of the teacher], ...]; null selects the default taps of the term
 TapPairs = list[list[str]] | None
 
 
@@ -90,7 +90,7 @@ class DkdTermSettings:
 
 
 @dataclass
-class SinkhornTermSettings(TransportProblem):
+class SinkhornTermSettings:
     """Optimal transport between student and teacher outputs (KNOT eq. 1)."""
 
     #: weight of the term; auto scales it by ``method.auto_ratio``
@@ -101,9 +101,9 @@ class SinkhornTermSettings(TransportProblem):
     #: (images without coordinates), otherwise newton
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
-    epsilon: float
+    epsilon: Epsilon
     #: newton: largest marginal error
-    tolerance: float
+    tolerance: Tolerance
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 
@@ -184,9 +184,9 @@ TERM_SETTINGS: SettingsClasses = {
     "crd": CrdTermSettings,
     "triplet": TripletTermSettings,
 }
-#: Loss terms by name, each of its class in :data:`TERM_SETTINGS`.
+#: Loss terms by name, with the classes of :data:`TERM_SETTINGS`.
 Terms = Annotated[dict[str, Any], ByName(TERM_SETTINGS, "term")]
-#: Terms that compare the examples of a batch -> the fewest that it needs.
+#: Term that compares the examples of a batch -> the minimum number of examples.
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 

@@ -13,13 +13,14 @@ from knot_runner.config.settings.sizes import (
     Items,
     Parties,
     Positive,
+    Several,
     Spread,
     Steps,
     StepsOrNone,
     Units,
     Width,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import require
 
 
 @dataclass
@@ -104,7 +105,7 @@ class OtddSettings:
     #: part of each covariance: all, its diagonal, or the diagonal of its square root (public code)
     part: Literal["full", "diagonal", "root_diagonal"]
     #: maximum samples per side
-    samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "at least 2")]
+    samples: Several
     #: floating-point type for solver=federated
     precision: Literal["float64", "float32"]
     #: settings for solver=federated

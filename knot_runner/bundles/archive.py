@@ -1,0 +1,90 @@
+"""Format of a bundle: regular files named ``TASK/METHOD/RUN-ID/FILE`` in POSIX ustar format, compressed with gzip.
+
+Malicious archives rely on links, devices, sparse files or very long extended headers. Bundles contain no such members.
+The reader therefore reads only each member's 512-byte header and a limited amount of content.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from knot_runner.util.shared_memory import size_text
+
+#: Maximum number of files of a bundle, bytes of all of them, and bytes of one of them.
+MAX_FILES, MAX_BYTES, MAX_FILE = 900, 300_000_000, 64_000_000
+#: Header after the last member of an archive.
+END = "", 0
+#: Exceptions of a damaged stream, beside ValueError.
+_DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
+
+
+def archive_bytes(members: Mapping[str, bytes]) -> bytes:
+    """Return a ``.tar.gz`` of ``members`` (name -> bytes) in their order.
+
+    The archive stores no times, owners or archive name, so the same members always give the same bytes.
+
+    Raises:
+        ValueError: A name is too long for ustar.
+    """
+    file = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT, encoding="utf-8") as tar,
+    ):
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+def too_much(files: int, size: int) -> str:
+    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; otherwise ""."""
+    if files <= MAX_FILES and size <= MAX_BYTES:
+        return ""
+    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"
+
+
+def read_header(file: BinaryIO) -> tuple[str, int]:
+    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last one.
+
+    Raises ValueError if the archive is damaged.
+    """
+    block = _read(file, tarfile.BLOCKSIZE)
+    if not block.strip(b"\0"):
+        return END
+    info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not 0 <= info.size <= MAX_FILE:
+        raise ValueError(f"its member {info.name!r} is not a plain file of at most {size_text(MAX_FILE)}")
+    return info.name, info.size
+
+
+def read_content(file: BinaryIO, size: int) -> bytes:
+    """Return the content of the member whose header was read last, ``size`` bytes. Raises ValueError if truncated."""
+    content = _read(file, size)
+    _read(file, -size % tarfile.BLOCKSIZE)
+    return content
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    content = file.read(size)
+    if len(content) < size:
+        raise ValueError("it is truncated")
+    return content
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[BinaryIO]:
+    """Open the archive at ``path``. Inside the block, damaged data raises ValueError."""
+    try:
+        with gzip.open(path, "rb") as file:
+            yield file
+    except _DAMAGE as problem:
+        raise ValueError(str(problem) or type(problem).__name__) from None
