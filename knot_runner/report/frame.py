@@ -59,6 +59,8 @@ class RunSet:
     (``metrics.accuracy.ALL``), and ``value`` is the number, missing for null.
 
     ``lines``: the folders that are left out, with reasons.
+
+    ``filters``: the filters that the runs pass, as the user typed them.
     """
 
     out: Path
@@ -67,17 +69,16 @@ class RunSet:
     counted: pd.DataFrame
     metrics: pd.DataFrame
     lines: tuple[str, ...] = ()
+    filters: str = ""
 
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """Return the runs for which ``kept`` is true."""
-        index = self.runs.index[kept]
+        runs = self.runs[kept]
+        metrics = self.metrics[self.metrics.index.isin(runs.index)]
         return replace(
-            self,
-            **{
-                name: getattr(self, name).loc[lambda frame: frame.index.isin(index)]
-                for name in ("runs", "settings", "counted", "metrics")
-            },
-        )
+            self, runs=runs, settings=self.settings.loc[runs.index], counted=self.counted.loc[runs.index],
+            metrics=metrics,
+        )  # fmt: skip
 
     def having(self, wanted: Config) -> RunSet:
         """Return the runs with all settings of ``wanted``.
@@ -153,13 +154,10 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
         raise UserError("expected run, round or client", f"per={per}")
     rows: list[tuple[Any, ...]] = []
     for i, run in runs.items():
-        if not is_finished(run) or not has_record(run.folder, run.result, ROUNDS_FILE):
-            continue
-        for row in rounds(run):
-            if per == "round":
-                rows += [(i, row["round"], *pair) for pair in _numbers(row)]
-            else:
-                rows += [(i, row["round"], *measured) for measured in _of_clients(row)]
+        if is_finished(run) and has_record(run.folder, run.result, ROUNDS_FILE):
+            for row in rounds(run):
+                measured = _numbers(row) if per == "round" else _of_clients(row)
+                rows += [(i, row["round"], *numbers) for numbers in measured]
     columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
     return pd.DataFrame(rows, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
 
@@ -196,7 +194,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
         lines.append(
             f"Metrics of plug-ins have no title, unit or range. To load them, add plugins=[{','.join(unloaded)}]."
         )
-    return replace(runs, lines=(*lines, *runs.lines))
+    return replace(runs, lines=(*lines, *runs.lines), filters=" ".join(condition.text for condition in filters))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:

@@ -219,16 +219,15 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return by_data
 
 
-def rounds(run: Run, command: str = "") -> list[LogRow]:
+def rounds(run: Run) -> list[LogRow]:
     """Return the log rows in ``rounds.jsonl`` of a federated run, one per round, counted from 1.
 
     Rows of rounds without evaluation have no accuracy.
 
     Raises:
-        UserError: The file is missing, truncated or damaged. The message names the ``command`` that repeats the
-            run.
+        UserError: The file is missing, truncated or damaged.
     """
-    return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
+    return [json.loads(line) for line in kept_file(run, ROUNDS_FILE).splitlines()]
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
@@ -250,20 +249,19 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     return result.status, "diverged" if result.status == "diverged" else "", result
 
 
-def kept_file(run: Run, name: str, command: str = "") -> bytes:
+def kept_file(run: Run, name: str) -> bytes:
     """Return the bytes of file ``name`` of a finished run.
 
     Raises:
         UserError: The file is missing, does not match its digest in the run's result, or is never stored by runs of
-            this kind.
+            this kind. The message names the command that repeats the run.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings do not save {name}", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:
-        command = command or run.command
-        hint = f"Run: {command} --stale=rerun" if command else "Repeat its command with --stale=rerun"
+        hint = f"Run: {run.command} --stale=rerun" if run.command else "Repeat its command with --stale=rerun"
         raise UserError(str(problem), hint=hint) from None
 
 

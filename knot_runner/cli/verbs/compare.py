@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def compare_command(options: argparse.Namespace) -> int:
     """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
-    from knot_runner.report.compare.files import TerminalComparison, form_of, write
+    from knot_runner.report.compare.files import form_of, write
     from knot_runner.report.compare.settings import key_names
-    from knot_runner.report.render.terminal import output
+    from knot_runner.report.render.terminal import TerminalTable, output
 
     files = [Path(name).expanduser() for name in key_names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
     table = answer_of(options)
-    output().print(TerminalComparison(table))
+    output().print(TerminalTable(table))
     for file in files:
         write(table, file)
         print(file)
@@ -34,23 +34,20 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def answer_of(options: argparse.Namespace) -> ResultTable:
     """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
-    from knot_runner.report.compare.answer import Question, compare_runs
+    from knot_runner.report.compare.answer import compare_runs
     from knot_runner.report.compare.settings import key_names
+    from knot_runner.report.frame import selected_runs
 
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
-    out, filters, data = selection(options.words)
-    question = Question(
-        out=out,
-        filters=tuple(filters),
+    return compare_runs(
+        selected_runs(*selection(options.words)),
         by=None if options.by is None else key_names(options.by),
         measures=key_names(options.measure),
         best=options.best,
         over=key_names(options.over),
         sort=options.sort,
-        data=data,
     )
-    return compare_runs(question)
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:

@@ -17,7 +17,6 @@ from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.frame import RunSet
 from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
 from knot_runner.results import bytes_of
-from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow
 
@@ -120,8 +119,6 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
-        if run.run_id in rounds.problems:
-            return Reading(None, rounds.problems[run.run_id], lost=True)
         on_clock = name != "time" or run.status == "diverged" or lookup(run.result, "fleet")
         if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
@@ -138,16 +135,14 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
             return Reading(None, value)
     elif name.startswith(RESULT):
         value = lookup(run.result, name.removeprefix(RESULT))
-    elif claim.over:
-        means = run.result.metrics.get(METRICS[name].over_clients, {})
-        value = means.get(claim.over)
-        if value is None and claim.over == "clusters":
-            value = means.get("weighted")
     else:
-        by_data = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
-        if by_data and claim.dataset not in by_data:
+        key = METRICS[name].over_clients if claim.over else measure.key
+        values = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{key}") or {}
+        value = values.get(claim.over or claim.dataset)
+        if value is None and claim.over == "clusters":
+            value = values.get("weighted")
+        if values and not claim.over and claim.dataset not in values:
             return Reading(None, f"the run has no data set {claim.dataset}")
-        value = by_data and by_data[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
     return Reading(float(value))
@@ -179,54 +174,38 @@ class TargetRounds:
 
     Attributes:
         curves: The learning curves of finished runs.
-        goals: The accuracy to reach, or the reason why no target is known.
-        problems: The errors of damaged records.
+        goals: The accuracy to reach, or the reason why a run has no target or no readable records.
     """
 
     curves: Mapping[str, LearningCurve]
     goals: Mapping[str, float | str]
-    problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time.
-
-        - ``rounds``: the number of rounds. If the target is not reached, the run's rounds + 1, as a lower bound.
-        - ``bytes``: megabytes sent in these rounds, in both directions. The additional round costs as much as the
-          cheapest round.
-        - ``time``: virtual seconds. If the target is not reached, the duration of the whole run, as a lower bound.
-        """
+        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time."""
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
             return Reading(None, goal, lost=True)
         curve = self.curves.get(run.run_id)
-        if curve is None:  # a diverged run reaches no target
-            if measure == "rounds":
-                return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
-            return Reading(None, "diverged, so there is no time to target" if measure == "time" else "diverged")
-        if measure == "time":
-            moment = curve.reaches(goal, "clock")
-            return Reading(curve.clock, bound=True) if moment is None else Reading(moment)
-        first = curve.reaches(goal)
-        if first is not None:
-            return Reading(curve.megabytes(int(first)) if measure == "bytes" else first)
-        if measure == "rounds":
-            return Reading(curve.rounds + 1, bound=True)
-        return Reading(curve.megabytes(curve.rounds) + min(curve.sent) / MEGABYTE, bound=True)
+        if curve is not None:
+            return curve.cost(goal, measure)
+        if measure == "rounds":  # a diverged run reaches no target
+            return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
+        return Reading(None, "diverged")
 
 
-def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
-    """Return the cost of reaching the target for the federated ``runs``.
+def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
+    """Return the cost of reaching the preset's ``report.target`` for the federated ``runs``.
 
     Raises:
         UserError: ``report.target`` is invalid.
     """
-    target = check_target(options.get("target"))
+    target = check_target(report_target)
     federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
     read, curves = with_learning_curves(federated)
-    problems = {run.run_id: run.problem for run in read if run.status != "done"}
+    goals: dict[str, float | str] = dict.fromkeys(runs.runs.run_id, target)
     if isinstance(target, str):
-        return TargetRounds(curves, TARGETS[target](runs, curves), problems)
-    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target), problems)
+        goals = TARGETS[target](runs, curves)
+    return TargetRounds(curves, goals | {run.run_id: run.problem for run in read if not is_finished(run)})
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
@@ -253,11 +232,6 @@ class LearningCurve:
         """Return the highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
-    @property
-    def clock(self) -> float:
-        """Return the virtual duration in seconds of a whole run with a fleet."""
-        return float(self.rows[-1]["clock"])
-
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
         """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
 
@@ -265,9 +239,21 @@ class LearningCurve:
         """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
-    def megabytes(self, rounds: int) -> float:
-        """Return the megabytes (10^6 bytes) sent in both directions in the first ``rounds`` rounds."""
-        return sum(self.sent[:rounds]) / MEGABYTE
+    def cost(self, target: float, measure: str) -> Reading:
+        """Return the cost until the accuracy reaches ``target``, or a lower bound if the target is not reached.
+
+        - ``rounds``: the number of rounds. The lower bound is the run's number of rounds + 1.
+        - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. The additional round of the lower
+          bound costs as much as the cheapest round.
+        - ``time``: virtual seconds. The lower bound is the duration of the whole run.
+        """
+        if measure == "time":
+            moment = self.reaches(target, "clock")
+            return Reading(self.rows[-1]["clock"], bound=True) if moment is None else Reading(moment)
+        first = self.reaches(target)
+        rounds = self.rounds + 1 if first is None else int(first)
+        cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds
+        return Reading(cost, bound=first is None)
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:

@@ -49,7 +49,7 @@ class FigureOutput:
     width: float | None = None
 
 
-_OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=None)
+_OUTPUT: ContextVar[FigureOutput] = ContextVar("figure_output", default=FigureOutput())
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 def current_output() -> FigureOutput:
     """Return the output of the innermost :func:`figure_output`, by default one PNG file in the figure's screen size."""
-    return _OUTPUT.get() or FigureOutput()
+    return _OUTPUT.get()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

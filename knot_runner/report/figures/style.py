@@ -19,7 +19,7 @@ from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Band
-from knot_runner.report.tables.footnotes import embedded, not_counted, training_sizes
+from knot_runner.report.tables.footnotes import not_counted, sources
 from knot_runner.results import ClassNames
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -106,9 +106,7 @@ def figure_of(
             runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
         status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
         status += not_counted(loaded)
-        status += training_sizes(runs)
-        if embedded(runs):
-            status.append(f"{embedded(runs)}.")
+        status += sources(runs)
         with figure_settings():
             drawing = function(runs)
             if not isinstance(drawing, Drawing):

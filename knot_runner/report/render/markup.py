@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report.render.table_model import ResultTable, block_title
+from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.render.text import caption, cell_texts, escape_csv, escape_latex, escape_markdown
 from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
@@ -141,8 +141,8 @@ def _grids(table: ResultTable) -> list[TextGrid]:
                 heads.append(group.heading(i) + (" (global)" if column in group.of_global else ""))
             for row, texts in zip(table.rows, rows, strict=True):
                 texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
-        right = [i >= len(table.heads) for i in range(len(heads))]
-        grids.append(TextGrid(heads, right, rows, "" if table.reading else block_title(groups)))
+        right = [*(table.right or [False] * len(table.heads)), *[True] * (len(heads) - len(table.heads))]
+        grids.append(TextGrid(heads, right, rows, table.block_title(groups)))
     return grids
 
 

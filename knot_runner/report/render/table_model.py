@@ -96,9 +96,10 @@ class TableLayout:
     """How a terminal shows a table.
 
     Attributes:
-        wide_heads: Whether each head has a separate column. Otherwise, further heads are below the first one.
+        wide_heads: Whether each head has a separate column if the width allows. Otherwise, further heads are below the
+            first one.
         uniform: Whether all grids have the layout of the widest grid.
-        splits: Whether the groups of a grid that is too wide are placed below each other.
+        splits: Whether the groups of a grid that is too wide are distributed over several grids.
     """
 
     wide_heads: bool = False
@@ -111,30 +112,29 @@ class ResultTable:
     """A table. No row is marked as best, because only claims decide which method is better.
 
     Attributes:
-        kind: One of TABLE_KINDS, or ``compare``.
         lines: Footnotes.
-        keys: The settings below ``heads``, for a comparison. A comparison has a single grid without a title.
-        reading: How to read a cell, for a comparison.
+        keys: For a comparison, the dotted settings and numbers of runs below ``heads``.
+        right: For a comparison, whether each column below ``heads`` holds numbers.
+        reading: For a comparison, how to read a cell. A comparison has a single grid without a title.
     """
 
-    kind: str
     title: str
     heads: Sequence[str]
     groups: Sequence[ColumnGroup]
     rows: Sequence[TableRow]
     lines: Sequence[str]
     keys: Sequence[str] = ()
+    right: Sequence[bool] = ()
     reading: str = ""
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns by their ``block``, which names the grid."""
-        return list(by_key((group.block, group) for group in self.groups).values())
+        """Return the groups of columns by their ``block``, which names the grid; one empty list without groups."""
+        return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
-
-def block_title(groups: Sequence[ColumnGroup]) -> str:
-    """Return the heading of groups that share one grid."""
-    return groups[0].block or "; ".join(group.title for group in groups)
+    def block_title(self, groups: Sequence[ColumnGroup]) -> str:
+        """Return the heading of groups that share one grid; "" for a comparison."""
+        return "" if self.reading else groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:

@@ -55,8 +55,8 @@ def sources(runs: Iterable[Run]) -> list[str]:
     """Return lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
-    if "embedded" in kinds:
-        lines.append(f"{embedded(runs)}: not comparable with published results.")
+    if description := embedded(runs):
+        lines.append(f"{description}: not comparable with published results.")
     return lines + training_sizes(runs)
 
 

@@ -47,14 +47,12 @@ class TableRequest:
         printed: The paper's table to show next to ours, or None.
         metrics: The metrics in the table, in order.
         options: The preset's ``report:``.
-        command: The command that runs the preset.
     """
 
     runs: Sequence[Run]
     printed: PrintedTable | None
     metrics: Sequence[str]
     options: Config
-    command: str
 
 
 @dataclass(frozen=True)

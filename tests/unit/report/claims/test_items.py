@@ -8,7 +8,6 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from knot_runner import METRICS, Metric, metrics
-from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
 from knot_runner.report.statistics.intervals import RESAMPLES
@@ -47,16 +46,14 @@ def drawn(labels):
     return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
 
 
-def test_replicates_share_items_across_runs_metrics_and_blocks(factory, monkeypatch):
+def test_replicates_share_items_across_runs_and_metrics(factory):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
     runs, wanted = made(jobs), [Want(job.run_id, "after", "accuracy") for job in jobs]
     alone, _ = replicates(wanted, runs)
     beside, _ = replicates([*wanted, *(Want(job.run_id, "after", "f1") for job in jobs)], runs)
-    monkeypatch.setattr(claims_items, "WIDEST", 4)
-    blocks, _ = replicates(wanted, runs)
     assert np.array_equal(alone[wanted[0]], alone[wanted[2]])  # the same predictions
     for want in wanted:
-        assert np.array_equal(alone[want], beside[want]) and np.array_equal(alone[want], blocks[want])
+        assert np.array_equal(alone[want], beside[want])
 
 
 def test_replicates_name_damaged_predictions_and_keep_others(factory):
