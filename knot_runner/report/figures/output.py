@@ -49,7 +49,9 @@ class FigureOutput:
     width: float | None = None
 
 
-_OUTPUT: ContextVar[FigureOutput] = ContextVar("figure_output", default=FigureOutput())
+#: One PNG file in the figure's screen size.
+ON_SCREEN = FigureOutput()
+_OUTPUT: ContextVar[FigureOutput] = ContextVar("figure_output", default=ON_SCREEN)
 
 
 @contextlib.contextmanager
@@ -63,7 +65,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the output of the innermost :func:`figure_output`, by default one PNG file in the figure's screen size."""
+    """Return the output of the innermost :func:`figure_output`, by default :data:`ON_SCREEN`."""
     return _OUTPUT.get()
 
 
