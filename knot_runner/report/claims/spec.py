@@ -16,6 +16,8 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Default and maximum of a preset's planned number of seeds.
 SEEDS = 3
 MAX_PLANNED = 1000
+IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
+A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence with the reason")
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target; their effects are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -105,9 +107,9 @@ class ClaimSettings:
     """
 
     claims: list[Claim] | None = None
-    seeds: Annotated[int, Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")] = SEEDS
+    seeds: Annotated[int, IN_RANGE] = SEEDS
     target: float | str | None = None
-    unlike: Annotated[str, Holds(lambda reason: bool(reason.strip()), "a sentence with the reason")] | None = None
+    unlike: Annotated[str, A_REASON] | None = None
 
 
 def claim_settings(spec: Config) -> ClaimSettings:

@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.claims.verdicts import Verdict
-from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
+from knot_runner.report.render.markup import csv_text, table_markdown, write_forms
+from knot_runner.report.render.table_model import ResultTable, TableRow
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics.effects import ALPHA, MAX_SEEDS, POWER
@@ -154,9 +155,11 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     for i, verdict in asked(verdicts):
         effect, interval, paper, more = verdict_texts(verdict)
         decided = (verdict.text, verdict.verdict, effect, interval, verdict.claimed, paper)
-        rows.append((str(i), *decided, str(verdict.seeds), more, verdict.source))
-    grid = TextGrid(CLAIM_HEADS, [head in RIGHT_HEADS for head in CLAIM_HEADS], rows)
-    return markdown_document(title, [grid], footnotes(verdicts))
+        cells = (str(i), *decided, str(verdict.seeds), more, verdict.source)
+        rows.append(TableRow(cells, cells, {}))
+    right = [head in RIGHT_HEADS for head in CLAIM_HEADS]
+    reading, *lines = footnotes(verdicts) or ["No claim has a verdict."]
+    return table_markdown(ResultTable(title, CLAIM_HEADS, [], rows, lines, CLAIM_HEADS, right, reading))
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:

@@ -74,16 +74,13 @@ def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], titl
 
 
 def results_grid(
-    columns: Sequence[TerminalColumn],
-    rows: Iterable[TerminalRow],
-    padding: tuple[int, int, int, int] = (0, 2, 0, 0),
-    head_style: str = "",
+    columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], padding: tuple[int, int, int, int] = (0, 2, 0, 0)
 ) -> Table:
     """Return a table of numbers of many runs, with plain heads.
 
     ``padding`` is the space above, right of, below and left of the text in a cell.
     """
-    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
+    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=""), columns, rows)
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
