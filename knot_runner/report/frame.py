@@ -24,7 +24,7 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import Job, Run, is_finished, load_runs, lookup, rounds, with_files
+from knot_runner.report.run_folders import Job, Run, is_finished, load_runs, lookup, rounds
 from knot_runner.report.run_rows import IDENTITY, leaves, run_rows
 from knot_runner.util.config_yaml import Config, read_config
 from knot_runner.util.errors import UserError
@@ -220,7 +220,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     if not jobs:
         raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
-    return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
+    return run_set(out, load_runs(jobs, files=[CONFIG]), lines)
 
 
 def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunSet:

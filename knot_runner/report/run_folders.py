@@ -124,28 +124,32 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
     return [run for run in runs if is_finished(run)]
 
 
-def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """Load the runs of ``jobs`` in the same order. ``command`` is the command that runs the jobs.
+def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ()) -> list[Run]:
+    """Load the runs of ``jobs`` in the same order.
 
     The function raises no error. A run that cannot be used has the reason in ``problem``.
+
+    Args:
+        jobs: The jobs whose runs are loaded.
+        command: The command that runs the jobs.
+        files: Files that are checked by :func:`with_files`.
     """
     runs = []
     for job in jobs:
         status, problem, result = _record(job)
         kind: type[Run] = DoneRun if status == "done" else Run
-        runs.append(kind(**vars(job), status=status, problem=problem, result=result, command=command))
+        run = kind(**vars(job), status=status, problem=problem, result=result, command=command)
+        runs.append(with_files(run, files))
     return runs
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs with :func:`load_runs`, and check their files.
-
-    A finished run counts as damaged if one of the files ``names`` is missing or damaged.
+    """Load runs with :func:`load_runs`, whose ``files`` are ``names``.
 
     Raises:
         UserError: No run is finished. The message names the ``command`` that runs the jobs.
     """
-    runs = [with_files(run, names) for run in load_runs(jobs, command)]
+    runs = load_runs(jobs, command, names)
     if not finished(runs):
         raise nothing_there(runs)
     return runs
@@ -154,7 +158,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
 
-    The caller must know that runs of this kind store the files.
+    Files that runs of this kind do not save are not checked.
     """
     if is_finished(run):
         try:
@@ -162,13 +166,8 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
                 if has_record(run.folder, run.result, name):
                     kept_file(run, name)
         except UserError as problem:
-            return damaged(run, problem)
+            return replace(run, status="corrupt", problem=str(problem), result=None)
     return run
-
-
-def damaged(run: Run, problem: UserError) -> Run:
-    """Return ``run`` marked as damaged. ``problem`` explains why its records are not used."""
-    return replace(run, status="corrupt", problem=str(problem), result=None)
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:

@@ -65,14 +65,8 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
         wanted.update(*(effect.wants for effect in measured))
     done = {run.run_id: run for run in finished(runs.runs.run)}
     bank, problems = replicates(sorted(wanted, key=repr), done)
-    gathered = []
-    for claim, effects in zip(claims, by_claim, strict=True):
-        for i, effect in enumerate(effects):
-            damaged = [want.run_id for want in effect.wants if want not in bank and want not in problems]
-            if damaged:
-                effects[i] = replace(effect, why=problems[damaged[0]], lost=True)
-        gathered.append(_evidence(claim, effects, bank, problems, settings))
-    return gathered
+    pairs = zip(claims, by_claim, strict=True)
+    return [_evidence(claim, effects, bank, problems, settings) for claim, effects in pairs]
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:

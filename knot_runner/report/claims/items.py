@@ -24,7 +24,7 @@ import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
-from knot_runner.records import has_record
+from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
@@ -39,10 +39,11 @@ from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, item_
 from knot_runner.util.errors import UserError
 
 PARTITION = "partition.json"
+#: The files from which measures are resampled.
+RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 
-
-#: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
-Problems = dict[str | Want, str]
+#: Measure -> why it cannot be resampled.
+Problems = dict[Want, str]
 #: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
 Bank = dict[Want, np.ndarray]
 #: A run's id, its model before or after distillation, and a metric of this model.
@@ -52,10 +53,9 @@ Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the resampled values of ``wanted``, and the problems that left measures without values.
+    """Return the resampled values of ``wanted``, and why the other measures cannot be resampled.
 
-    A problem is a damaged record, whose run is left out, or a measure that cannot be resampled. ``runs`` maps run ids
-    to finished runs.
+    ``runs`` maps run ids to finished runs, whose :data:`RECORDS` must not be damaged.
     """
     bank: Bank = {}
     problems: Problems = {}
@@ -67,11 +67,12 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
         for want in wants:
             metric = METRICS[want.measure]
             try:
+                for name in (ROUNDS_FILE, PARTITION) if want.over else (PREDICTIONS,):
+                    if not has_record(run.folder, run.result, name):
+                        raise _CannotResample(f"runs of kind '{run.result.kind}' do not save {name}")
                 if want.over:
                     bank[want] = _over_clients(want, run)
                     continue
-                if not has_record(run.folder, run.result, PREDICTIONS):
-                    raise _CannotResample(f"runs of kind '{run.result.kind}' record no predictions")
                 stored = stored or predictions(run)
                 tests = _tests(want, run, stored)
                 if metric.of_sums is None:
@@ -82,8 +83,6 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
                 by_sums.append(want)
             except _CannotResample as problem:
                 problems[want] = str(problem)
-            except UserError as problem:
-                problems[run_id] = str(problem)
     sums = _sums(columns)
     for want in by_sums:
         try:

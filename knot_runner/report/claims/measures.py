@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at, top_of
+from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
+from knot_runner.report.run_folders import Run, finished, is_finished, lookup, rounds, with_files
 from knot_runner.results import bytes_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow
@@ -174,7 +175,7 @@ class TargetRounds:
 
     Attributes:
         curves: The learning curves of finished runs.
-        goals: The accuracy to reach, or the reason why a run has no target or no readable records.
+        goals: The accuracy to reach, or the reason why no target is known.
     """
 
     curves: Mapping[str, LearningCurve]
@@ -194,18 +195,17 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
-    """Return the cost of reaching the preset's ``report.target`` for the federated ``runs``.
+    """Return the cost of reaching the preset's ``report.target`` for the federated ``runs``, whose logs are undamaged.
 
     Raises:
         UserError: ``report.target`` is invalid.
     """
     target = check_target(report_target)
     federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
-    read, curves = with_learning_curves(federated)
-    goals: dict[str, float | str] = dict.fromkeys(runs.runs.run_id, target)
+    _, curves = with_learning_curves(federated)
     if isinstance(target, str):
-        goals = TARGETS[target](runs, curves)
-    return TargetRounds(curves, goals | {run.run_id: run.problem for run in read if not is_finished(run)})
+        return TargetRounds(curves, TARGETS[target](runs, curves))
+    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target))
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
@@ -261,17 +261,13 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
 
     Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """
-    read = []
+    read = [with_files(run, [ROUNDS_FILE]) for run in runs]
     curves = {}
-    for run in runs:
-        if run.status == "done":
-            try:
-                rows = rounds(run)
-                measured = [row for row in rows if ACCURACY in row]
-                curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
-            except UserError as problem:
-                run = damaged(run, problem)
-        read.append(run)
+    for run in finished(read):
+        if has_record(run.folder, run.result, ROUNDS_FILE):
+            rows = rounds(run)
+            measured = [row for row in rows if ACCURACY in row]
+            curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
     return read, curves
 
 

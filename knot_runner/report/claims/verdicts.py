@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from knot_runner.report.claims.evidence import Basis, Evidence, gather
+from knot_runner.report.claims.items import RECORDS
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, claim_settings
 from knot_runner.report.frame import run_set
@@ -88,7 +89,7 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     """
     settings = claim_settings(spec)
     claims = settings.claims or []
-    runs = run_set(Path(), load_runs(jobs, command))
+    runs = run_set(Path(), load_runs(jobs, command, RECORDS))
     check_settings(claims, runs.keys())
     for claim in claims:
         measure_of(claim)

@@ -22,18 +22,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
-    """Return CSV with escaped texts and empty cells for None.
-
-    Floats are rounded to ``decimals``, if given, and then printed with ``digits`` significant digits.
-    """
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10) -> str:
+    """Return CSV with escaped texts, empty cells for None, and floats with ``digits`` significant digits."""
 
     def cell(value: Any) -> Any:
         if isinstance(value, str):
             return escape_csv(value)
         if isinstance(value, float | np.floating):
-            rounded = value if decimals is None else np.round(value, decimals)
-            return f"{rounded:.{digits}g}"
+            return f"{value:.{digits}g}"
         return value
 
     out = io.StringIO()
@@ -96,8 +92,10 @@ def table_csv(table: ResultTable) -> str:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
                 low, high = cell.band
                 values = vars(cell) | {"low": low, "high": high, "seeds": cell.n}
-                rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
-    return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)
+                numbers = (values[name] for name in CSV_NUMBERS)
+                rounded = [number if number is None else np.round(number, 6) for number in numbers]
+                rows.append([*row.keys, column, group.metric or group.key, *rounded])
+    return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows)
 
 
 def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:
