@@ -185,10 +185,10 @@ def seed_list(runs: Iterable[Run]) -> str:
     return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
-def seeds_note(runs: Sequence[Run], mark: str = "curve") -> str:
-    """Return a note on the seeds and on how a ``mark`` of :data:`READING` shows them."""
+def seeds_note(runs: Sequence[Run]) -> str:
+    """Return a note on the seeds and on how curves show them."""
     seeds = seed_list(runs)
-    return READING[mark].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
+    return READING["curve"].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:

@@ -98,25 +98,25 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
     return None
 
 
-def item_weights(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
+def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield how often each of ``items`` test items is drawn in each resample, [rows, items] float32.
 
     A product with columns [items, K] is the columns' sums over each resample. The draws are those of
     :func:`item_draws`.
     """
-    for drawn in item_draws(items, seed, resamples):
+    for drawn in item_draws(items, seed):
         rows = len(drawn)
         draws = drawn + np.arange(rows)[:, None] * items
         yield np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float32)
 
 
-def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
+def item_draws(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
 
-    Each array contains a part of the resamples. The draws depend only on ``items`` and ``seed``, so that all runs with
+    Each array contains a part of the :data:`RESAMPLES`. The draws depend only on ``items`` and ``seed``, so that all runs with
     the same test set use the same items.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
-    for first in range(0, resamples, step):
-        yield rng.integers(0, items, (min(step, resamples - first), items))
+    for first in range(0, RESAMPLES, step):
+        yield rng.integers(0, items, (min(step, RESAMPLES - first), items))
