@@ -227,16 +227,16 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
     """Return the ``runs`` below ``out`` as frames."""
     import pandas as pd
 
-    counted = [flatten_settings(counted_settings(run.config)) for run in runs]
+    counted = []
     settings = []
-    for run, that_count in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
-        texts = flatten_settings(without(dict(run.config), "sweep", "report"))
+    numbers = []
+    for i, run in enumerate(runs):
+        counted.append(flatten_settings(counted_settings(run.config)))
+        texts = flatten_settings(without(dict(run.config), "sweep", "report"))  # all keys that one can filter by
         texts |= {"run_id": run.run_id, "status": run.state}
         if run.result:
             texts["data"] = run.result.data
-        settings.append(texts | that_count)
-    numbers = []
-    for i, run in enumerate(runs):
+        settings.append(texts | counted[-1])
         if is_finished(run):
             numbers += [(i, *pair) for pair in _numbers(content_of(run.result))]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)

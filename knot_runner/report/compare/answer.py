@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from knot_runner.metrics import beside
+from knot_runner.metrics import beside, top_of
 from knot_runner.report.compare.best import Keys, choose, identifying_keys, searched, selection_line, selection_rule
 from knot_runner.report.compare.measures import (
     digits,
     direction,
-    is_share,
     known_measures,
     measure_title,
     measures_of,
@@ -134,7 +133,7 @@ def _measured(
     row. The table prints the number of runs in the mean if fewer runs have the measure.
     """
     for key in measures:
-        top = 1.0 if is_share(key) else None
+        top = 1.0 if top_of(key) == 1 else None
         for (name, head), numbers in _by_variant(runs, key).items():
             by_row = {row: values.tolist() for row, values in numbers.groupby(runs.runs.row)}
             means = [mean_interval(values)[0] for values in by_row.values()]

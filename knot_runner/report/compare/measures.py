@@ -75,11 +75,6 @@ def direction(key: str) -> Direction | None:
     return next((way for way in ("lower", "higher") if way in ways), None)
 
 
-def is_share(key: str) -> bool:
-    """Return whether ``key`` is a share from 0 to 1."""
-    return top_of(key) == 1.0
-
-
 def measure_title(key: str) -> str:
     """Return the short form of ``key``: ``f1`` for ``metrics.f1.ALL``, ``bytes`` for ``costs.bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
@@ -108,7 +103,7 @@ def digits(key: str, values: Sequence[float]) -> int:
 
     Shares have three decimals. Other values have as many decimals as four significant digits need.
     """
-    if is_share(key) or not values:
+    if top_of(key) == 1 or not values:
         return 3
     if all(float(value).is_integer() for value in values):
         return 0

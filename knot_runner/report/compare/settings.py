@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_rows import leaves
+from knot_runner.report.run_rows import leaves, ranks
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
@@ -112,7 +112,7 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 def sort_places(texts: pd.Series) -> pd.Series:
     """Return the rank of each of ``texts`` in the order of :func:`sort_key`. Equal texts share a rank."""
-    rank = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
+    rank = ranks(sorted(texts.dropna().unique(), key=sort_key))
     return texts.map(rank).fillna(len(rank)).astype("int64")
 
 
@@ -158,12 +158,10 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
     Earlier keys are preferred. A key in ``kept`` is included if it distinguishes more runs than the earlier keys alone.
     """
-    import pandas as pd
-
-    codes = settings.reindex(columns=list(keys)).apply(lambda column: pd.factorize(column)[0])
+    settings = settings.reindex(columns=list(keys))
 
     def kinds(of: list[str]) -> int:
-        return len(codes.drop_duplicates(of)) if of else 1
+        return len(settings.drop_duplicates(of)) if of else 1
 
     chosen: list[str] = []
     for key in keys:
