@@ -98,8 +98,8 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         lines.append(
             f"Verdicts use the first {planned}, {2 * planned}, {4 * planned}, ... seeds (from 0; the preset plans "
             f"{planned}). These analyses spend 2/3, 2/9, 2/27, ... of the {ALPHA:.0%} that may be false; each needs p "
-            f"below that share after Holm's correction over the {len(asked(verdicts))} claims asked for here. So adding "
-            "seeds and looking again makes no more of them false."
+            f"below that share after Holm's correction over the {len(asked(verdicts))} claims asked for here. So "
+            "adding seeds and looking again makes no more of them false."
         )
         lines.append(f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.")
     return lines + _notes(verdicts)

@@ -113,8 +113,8 @@ def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
 def item_draws(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
 
-    Each array contains a part of the :data:`RESAMPLES`. The draws depend only on ``items`` and ``seed``, so that all runs with
-    the same test set use the same items.
+    Each array contains a part of the :data:`RESAMPLES`. The draws depend only on ``items`` and ``seed``, so that all
+    runs with the same test set use the same items.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
