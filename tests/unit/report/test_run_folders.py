@@ -1,6 +1,5 @@
 """Records of a run folder are read as its result sealed them, or named and left out."""
 
-import pytest
 
 from knot_runner.report.claims.measures import with_learning_curves
 from knot_runner.report.compare.answer import compare_runs
@@ -12,7 +11,6 @@ from knot_runner.report.tables.footnotes import absences
 from knot_runner.util.files import parsed_json
 from tests.golden.messages import refuses
 from tests.unit.report.compared import made
-from tests.unit.report.made_runs import refuse_changes
 
 
 def test_runs_have_the_numbers_of_finished_records(factory, federated):
@@ -81,21 +79,6 @@ def test_truncated_and_missing_rounds_are_refused(federated):
     path.unlink()
     with refuses():
         rounds(run)
-
-
-READERS = {
-    "predictions.safetensors": predictions,
-    "vectors.safetensors": lambda run: arrays(run, VECTORS),
-    "probe.json": lambda run: kept_file(run, "probe.json"),
-    "rounds.jsonl": rounds,
-    "partition.json": lambda run: kept_file(run, "partition.json"),
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_reader_refuses_file_with_wrong_checksum(factory, name):
-    job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
-    refuse_changes(job, name, READERS[name])
 
 
 def swap(one, other):

@@ -127,7 +127,9 @@ def test_report_of_every_preset_passes():
     {"kind": "methodz"}, pytest.param({"kind": ["grid"]}, marks=pytest.mark.paper(*WORDS)), {"metrics": ["acuracy"]},
     {"metrics": "f1"}, {"paper": "knot_table9"}, {"paper": "chill/table1"}, {"figures": ["plto"]}, {"seeds": 1},
     {"claims": [CLAIM | {"measure": "acc"}]}, {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1},
-    {"metrics": [[1]]}, {"figures": [[1]]}, {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]},
+    {"metrics": [[1]]}, {"figures": [[1]]},
+    {"figures": [{"z": "round"}]}, {"figures": [{"mark": "pie"}]},
+    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]},
     pytest.param({"target": 2}, marks=pytest.mark.paper("chill")), {"unlike": " "},
 ]))  # fmt: skip
 def test_misspelled_report_is_refused(spec):

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.compare.files import comparison_csv, exact_frame, form_of, write
+from knot_runner.report.compare.files import comparison_csv, exact_frame
 from knot_runner.report.render.markup import table_latex, table_markdown
 from knot_runner.report.render.table_model import TableCell
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.statistics.intervals import mean_estimate
-from tests.golden.messages import refuses
 from tests.unit.report.compared import ask, begun, made, table_of
 from tests.unit.report.made_runs import shown
 
@@ -110,14 +109,3 @@ def test_compare_verb_prints_and_writes(tmp_path, capsys):
     assert found["unfinished"] == ["0", "1"]
     assert r"0.550 \[0, 1\]" in names[1].read_text() and "\\toprule" in names[2].read_text()
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
-
-
-def test_file_that_cannot_be_written_is_refused(tmp_path):
-    table = table_of(["method.x"], (), [F1])
-    with refuses():
-        write(table, tmp_path / ("x" * 300 + ".csv"))
-    (tmp_path / "a.md").mkdir()
-    with refuses():
-        write(table, tmp_path / "a.md")
-    with refuses():
-        form_of(tmp_path / "a")

@@ -20,7 +20,6 @@ from knot_runner.report.claims.view import asked, effect_text, footnotes, interv
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page import build
 from tests.golden.messages import refuses
-from tests.of_papers import WORDS
 from tests.unit.report.made_runs import Factory
 
 
@@ -183,16 +182,6 @@ def test_describe_figure_covers_every_figure():
     for kind in page_figures.FIGURES:
         about = build.describe_figure(kind, page_figures.FIGURES[kind])
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind
-
-
-#: A message that lists all figures is that of all papers.
-OF_ALL = pytest.param([3], marks=pytest.mark.paper(*WORDS))
-
-
-@pytest.mark.parametrize("wrong", [["plto"], OF_ALL, [{"z": "round"}], [{"mark": "pie"}]], ids=str)
-def test_unknown_figure_is_refused(wrong):
-    with refuses():
-        page_figures.figures_of({"figures": wrong})
 
 
 CLAIM = {
