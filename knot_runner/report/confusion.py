@@ -19,7 +19,7 @@ from knot_runner.util.files import LogRow
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of a class, at most so many wrong predictions are printed.
+#: Maximum number of wrong classes printed for each true class.
 MOST_WRONG = 5
 
 

@@ -34,13 +34,13 @@ if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: Of what a frame has a row per metric.
+#: What each row of a frame measures: a run, a round of a run, or a client in a round.
 Per = Literal["run", "round", "client"]
 #: Numbers in a result, or a row of rounds.jsonl, that are not measurements.
 NO_MEASURES = ("seed", "threads", "round")
-#: Settings already in these columns.
+#: Settings that other columns of the frame already contain.
 _TOLD = ("task.name", "method.name", "seed", "run_id", "status")
-#: Maximum number of folders named in a line; of more only the number is given.
+#: A line names at most this number of folders, and counts the others.
 _MAX_NAMED = 3
 
 

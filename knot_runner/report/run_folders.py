@@ -32,7 +32,7 @@ UNUSED = {"corrupt": "damaged", "different data": "different data", "different v
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
-#: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
+#: Tolerance for metrics recomputed from stored predictions, which are in float32, so that ties may differ.
 RECOMPUTED_TOLERANCE = 2e-3
 
 

@@ -129,7 +129,7 @@ def _evidence(
     elif rest := len(complete) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
         notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
-    # a diverged run reaches no target, which is reported elsewhere
+    # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = itertools.chain(*(effect.runs for effect in cells))
     kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]

@@ -46,7 +46,7 @@ RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 Problems = dict[Want, str]
 #: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
 Bank = dict[Want, np.ndarray]
-#: A run's id, its model before or after distillation, and a metric of this model.
+#: The id of a run, the side of the distillation (before or after), and a metric.
 ModelMetric = tuple[str, ModelSide, str]
 #: Test sets with the same name, and the same seed of their resamples -> per model and metric, the columns to sum.
 Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]

@@ -64,7 +64,7 @@ def _problem(value: object, run: Run) -> str:
     return f"{value!r:.40} instead of a finite number"
 
 
-#: Measures of claims beside the metrics; a plug-in adds its own.
+#: Measures of claims in addition to metrics. A plug-in can add measures.
 CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "rounds": ClaimMeasure("rounds", 2, tested=True),
     "time": ClaimMeasure("virtual s", 2, tested=True),
@@ -72,14 +72,14 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "ari": ClaimMeasure("ARI", 3, read=_agreement),
 }, _accepted, papers="report")  # fmt: skip
 
-#: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
+#: Ways to average an accuracy over clients.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
-#: Why a run that is not done has no number.
+#: The reason for a missing number of a run that is not done.
 MISSING = "not run yet"
 
 
-#: Measure of claims -> its metric, where they have different names: a claim's ``loss`` is that of logits / T.
+#: Measure of claims -> metric with a different name. A claim's ``loss`` is the loss of logits / T.
 STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
@@ -271,7 +271,7 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
     return read, curves
 
 
-#: Names of ``report.target`` -> function of runs and their curves that returns ``goals`` of :class:`TargetRounds`.
+#: Name in ``report.target`` -> function of runs and learning curves that returns ``goals`` of :class:`TargetRounds`.
 TARGETS: Table[Callable[[RunSet, Mapping[str, LearningCurve]], dict[str, float | str]]] = Table(
     "TARGETS", {}, papers="report"
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ModelSide = Literal["after", "before"]
-#: Numbers of a run's cell, and of further settings; the seed.
+#: The number of a run's cell, the numbers of further settings, and the seed.
 CellPlace = tuple[float, ...]
 
 
@@ -97,7 +97,7 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
     others = {}
     if isinstance(claim.against, dict):
         others = _by_place(claim, asked_for.having(claim.against), cells)
-    # a ratio is ``against`` / ``of``, so that twice as fast is 2
+    # a ratio is ``against`` / ``of``, so that the ratio of a run that is twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     varied = row_numbers(runs.settings, sorted(claim.touched))
     effects = []

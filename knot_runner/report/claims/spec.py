@@ -19,7 +19,7 @@ MAX_PLANNED = 1000
 IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
 A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence with the reason")
 NUMBER_KEYS = ("ratio", "above", "below")
-#: Measures of the cost to reach a target; their effects are ratios.
+#: Measures of the cost to reach a target. Effects on these measures are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
 
 

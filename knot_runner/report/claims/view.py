@@ -30,7 +30,7 @@ TERMINAL_COLUMNS = (
     TerminalColumn("seeds", right=True, no_wrap=True),
     TerminalColumn("verdict", no_wrap=True),
 )
-#: Number columns of CLAIM_HEADS.
+#: Columns of CLAIM_HEADS that contain numbers.
 RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 HOW_TO_READ = (
     "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "

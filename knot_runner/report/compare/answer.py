@@ -32,9 +32,9 @@ from knot_runner.util.errors import UserError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-#: States of runs without numbers; each that occurs gets a column.
+#: States of runs without numbers. Each state that occurs has a column.
 WITHOUT = ("diverged", "failed", "damaged", "different data", "different version", "unfinished")
-#: Count of runs -> its head, where that is not its name.
+#: Count of runs -> heading of the column, if it differs from the name of the count.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: How to read a cell.
 CELL_READING = (

@@ -12,7 +12,7 @@ from knot_runner.util.errors import UserError, nearest
 if TYPE_CHECKING:
     from knot_runner.report.frame import RunSet
 
-#: Shown without --measure where runs have none of the preferred measures.
+#: The measure that is shown without --measure if the runs have no preferred measure.
 FALLBACK = "seconds.total"
 
 

@@ -18,7 +18,7 @@ from knot_runner.results import SEVERAL_MACHINES
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Maximum number of settings, and of values of one, named in a line; of more only the number is given.
+#: A line names at most this number of settings, and of values of a setting, and counts the others.
 _MAX_NAMED = 4
 
 

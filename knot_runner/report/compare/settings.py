@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from knot_runner.report.frame import RunSet
 
-#: Keys that name a choice describe differences first; the rest by group, shallower keys first.
+#: Keys that name a choice. Differences are described by these keys first, then by group, with shallow keys first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
-#: Shown whenever they differ, even if redundant.
+#: Keys that are shown whenever they differ, even if other keys already distinguish the runs.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
-#: Numbers from here on, including infinity, are compared as text.
+#: Larger numbers, including infinity, are compared as text.
 MAX_PLAIN = 1e300
-#: Maximum number of values listed in an error; of more only the number is given.
+#: An error lists at most this number of values, and counts the others.
 MAX_VALUES = 12
 # numbers that YAML 1.1 reads as strings
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")

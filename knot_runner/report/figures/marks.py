@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CONFUSION = "confusion"
-#: Most columns of a heat map with numbers in the cells.
+#: Maximum number of columns of a heat map that has numbers in the cells.
 MOST_WRITTEN = 12
-#: Width of all bars at a place, letters of their names that fit, and how shares in per cent are written.
+#: Total width of the bars at a position, the number of letters that fit into an inch, and the format of percentages.
 BARS = 0.8
 LETTERS_PER_INCH = 7.0
 WHOLE = "{:.0f}"

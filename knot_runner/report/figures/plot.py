@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
-#: participants against the models that they have just trained, of the others against the server's last model.
+#: Key -> label of the axis, and the factor from stored to drawn values. The changes are due to the server's
+#: aggregation: participants are compared with the models that they have just trained, and others with the server's
+#: last model.
 AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
@@ -65,11 +66,12 @@ AXIS_LABELS = {
     "predicted": ("predicted class", 1.0),
 }
 AXIS_UNITS = {"points": " (%)", "nats": " (nats)"}
-#: Inches: width of a figure, height of a panel alone and among others, and of a row of a heat map.
+#: Sizes in inches: the width of a figure, the height of a single panel and of one of several panels, and the height of
+#: a row of a heat map.
 FIGURE_WIDTH = 8.0
 HEIGHTS = (3.6, 3.2)
 MAP_ROW = 0.32
-#: Most lines, colors or panels.
+#: Maximum number of lines and of panels.
 MOST_SERIES = 16
 
 

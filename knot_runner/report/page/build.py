@@ -30,13 +30,13 @@ from knot_runner.util.processes import temporary_folder
 if TYPE_CHECKING:
     from jinja2 import Template
 
-#: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
+#: Provenance keys of a result. Results that differ in one of these keys may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "different data", "different version", "running", "missing")
 #: Groups of settings that affect no number of a run.
 NOT_SHOWN = ("paths", "tracker", "sweep", "report", "fail_fast")
-#: Stands for the value of a setting that a job does not have.
+#: Text in place of a setting that a job does not have.
 NOT_SET = "(not set)"
 
 

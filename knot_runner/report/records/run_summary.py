@@ -21,7 +21,7 @@ from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import DistillResult, StagesResult
 from knot_runner.util.errors import counted
 
-#: A row of a summary: its name and values; None: a line between rows.
+#: A row of a summary: the row's name and values. None is a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 

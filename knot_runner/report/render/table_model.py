@@ -10,7 +10,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS
 from knot_runner.report.statistics.intervals import Estimate
 
-#: Method -> its title, in the order of tables; methods without one have their names.
+#: Method -> title of the method, in the order of tables. Other methods are displayed by name.
 METHOD_TITLES: Table[str] = Table("METHOD_TITLES", {}, papers="titles")
 
 
@@ -68,7 +68,7 @@ class ColumnGroup:
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
 
 
-#: Cells of a row by key of their group, in column order.
+#: Key of a group of columns -> the row's cells in this group, in column order.
 Cells = Mapping[str, Sequence[TableCell]]
 
 
@@ -87,7 +87,7 @@ class TableRow:
     cells: Cells
 
 
-#: Rows, their heads, groups of columns, and lines under the table.
+#: Rows, headings of the row names, groups of columns, and lines under the table.
 Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence[str]]
 
 

@@ -19,15 +19,15 @@ from knot_runner.report.render.table_model import ColumnGroup, ResultTable, Tabl
 from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
-#: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
+#: Width of output that is not a terminal. It exceeds the width of every table, so that no table is folded.
 PIPE_WIDTH = 1000
-#: Width at which a grid is measured, to see whether it fits less.
+#: Width at which the full width of a grid is measured.
 WIDEST_GRID = 10_000
-#: Width at which a text below a number is wrapped; no interval is as wide.
+#: Width at which a text below a number is wrapped. It exceeds the width of every interval.
 NARROW_CELL = 16
 #: Width at which the settings below a row's first head are wrapped.
 SETTINGS_WIDTH = 32
-#: A row of a table; None: a line between rows, in a summary.
+#: A row of a table. In a summary, None is a line between rows.
 TerminalRow = Sequence[str | Text] | None
 
 

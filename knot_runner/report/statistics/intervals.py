@@ -14,9 +14,9 @@ import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 2000
-#: Maximum number of further seeds suggested.
+#: Reports suggest at most this number of further seeds.
 MAX_SEEDS = 100
-#: Numbers of draws held at once: 32 MB.
+#: Maximum number of draws in memory at the same time: 32 MB.
 DRAWS = 4_000_000
 
 

@@ -29,7 +29,7 @@ def _problem(parts: object, request: TableRequest) -> str:
     return "" if len(parts) == 4 else f"a tuple of {len(parts)} instead of {wanted}"
 
 
-#: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.
+#: Name in ``report.kind`` -> kind of table. A plug-in can add kinds.
 TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "methods": TableKind(methods_table, computed_metrics, printed="methods"),
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),

@@ -19,9 +19,9 @@ from knot_runner.results.training import StagesResult
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A run with less than this share of the paper's training images is not comparable by digits.
+#: A run is compared with the paper only if it has at least this share of the paper's training images.
 MIN_SHARE = 0.5
-#: Maximum number of rows or damaged files named in a line; of more only the number is given.
+#: A line names at most this number of rows or damaged files, and counts the others.
 _MAX_NAMED = 4
 
 

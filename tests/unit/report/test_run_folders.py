@@ -1,6 +1,5 @@
 """Records of a run folder are read as its result sealed them, or named and left out."""
 
-
 from knot_runner.report.claims.measures import with_learning_curves
 from knot_runner.report.compare.answer import compare_runs
 from knot_runner.report.figures.style import Drawing, figure_of, panels
