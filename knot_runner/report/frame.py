@@ -138,8 +138,7 @@ class RunSet:
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
         """
-        differing = self.differing()
-        texts = differing[[key for key in differing.columns if key not in _TOLD]]
+        texts = self.differing().drop(columns=list(_TOLD), errors="ignore")
         seeds = self.runs.seed.map(int)  # int64, where they were objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
         numbers = self.metrics if per == "run" else _logged(self.runs.run, per)

@@ -84,11 +84,10 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
         return replace(effect, why="the ratio is undefined, since a value is 0")
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
-    effect = replace(effect, value=value, bound=next(iter(bounds), 0))
-    if not measure_of(claim).items:
-        return effect
-    asked = (claim.measure, claim.dataset, claim.over)
-    return replace(effect, wants=[Want(part.run.run_id, part.side, *asked) for part in effect.parts])
+    wants = []
+    if measure_of(claim).items:
+        wants = [Want(part.run.run_id, part.side, claim.measure, claim.dataset, claim.over) for part in effect.parts]
+    return replace(effect, value=value, bound=sum(bounds), wants=wants)
 
 
 def _evidence(

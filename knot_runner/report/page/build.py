@@ -140,16 +140,17 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
     spec = request.spec
-    command = request.command
-    is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else preset_table(jobs, spec, command)
-    notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = [_draw(name, figure, jobs, notes, command) for name, figure in figures_of(spec).items()]
+    table = None
+    notes = spec.get("notes", [])
+    if spec.get("kind") not in FIGURES:
+        table = preset_table(jobs, spec, request.command)
+        notes = []  # the table has them below it
+    figures = [_draw(name, figure, jobs, notes, request.command) for name, figure in figures_of(spec).items()]
     verdicts = []
     unjudged = ""
     if spec.get("claims"):
         try:
-            verdicts = judge(jobs, spec, command)
+            verdicts = judge(jobs, spec, request.command)
         except UserError as problem:  # a damaged record must not prevent the page
             unjudged = str(problem)
     settings = values_by_setting([job.config for job in jobs])
