@@ -106,8 +106,8 @@ def _evidence(
     if len(counted) > len(cells):
         reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    runs = {run.run_id for run in itertools.chain(*(effect.runs for effect in effects))}
-    evidence = Evidence(None, len(runs), whole, look, notes)
+    asked_for = itertools.chain(*(effect.runs for effect in effects))
+    evidence = Evidence(None, len({run.run_id for run in asked_for}), whole, look, notes)
     unlike = unlike_line(claim, effects)
     if unlike and not settings.unlike:
         line = f"the runs hold out different shares of the training examples: {unlike}"
@@ -134,7 +134,8 @@ def _evidence(
     kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
-    fixed = {problems[want] for want in itertools.chain(*(effect.wants for effect in cells)) if want in problems}
+    wanted = itertools.chain(*(effect.wants for effect in cells))
+    fixed = {problems[want] for want in wanted if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     estimate, basis = _over_seeds(claim, cells, bank if not fixed else None)
     return replace(
@@ -157,8 +158,11 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
 
     ``bank`` is None if test items cannot be resampled.
     """
-    of_seeds = [effects for _, effects in sorted(by_key((effect.seed, effect) for effect in cells).items())]
-    means = [math.fsum(effect.value for effect in effects) / len(effects) for effects in of_seeds]
+    by_seed = by_key((effect.seed, effect) for effect in cells)
+    of_seeds = [effects for _, effects in sorted(by_seed.items())]
+    means = []
+    for effects in of_seeds:
+        means.append(math.fsum(effect.value for effect in effects) / len(effects))
     measure = measure_of(claim)
     if bank is not None and measure.items:
         resampled = [_resampled(claim, effects, bank) for effects in of_seeds]
