@@ -138,7 +138,8 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
         value = lookup(run.result, name.removeprefix(RESULT))
     else:
         key = METRICS[name].over_clients if claim.over else measure.key
-        values = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{key}") or {}
+        of_model = getattr(run.result, "before" if side == "before" else "metrics", None) or {}
+        values = of_model.get(key, {})
         value = values.get(claim.over or claim.dataset)
         if value is None and claim.over == "clusters":
             value = values.get("weighted")
