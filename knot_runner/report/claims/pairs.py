@@ -56,11 +56,11 @@ class Effect:
 
     Attributes:
         cell: Numbers that identify the settings that the runs share.
-        value: The effect computed from the records of its runs, or None.
+        value: The effect computed from the records of the runs, or None.
         why: The reason for a missing value.
-        wants: The measures of its parts to resample; () for a measure that cannot be resampled.
+        wants: The measure of each part, to be resampled; () for a measure that cannot be resampled.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
-        lost: Whether a record of its runs is missing or damaged.
+        lost: Whether a record of the runs is missing or damaged.
     """
 
     cell: CellPlace

@@ -35,13 +35,13 @@ class Verdict:
     """The verdict on one claim.
 
     Attributes:
-        effect: The effect, in ``unit`` with ``digits``; None if missing.
+        effect: The effect in ``unit``, printed with ``digits`` decimals; None if missing.
         low, high: The 95% interval of the effect.
         ratio: Whether the effect is a ratio.
         signed: Whether the effect is a difference, printed with its sign.
-        claimed: The claimed effect, as text.
-        paper: The paper's effect.
-        seeds: The number of seeds.
+        claimed: The claimed effect as text, such as ``> 0.5``.
+        paper: The effect in the paper.
+        seeds: The number of seeds from which the effect is computed.
         more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power; 101 if more
             than 100 are needed or no number suffices; None if unknown or already decided.
         planned: The preset's planned number of seeds.

@@ -200,8 +200,8 @@ class Filter:
 
     Attributes:
         text: The filter as the user typed it.
-        key: The key before it is resolved.
-        wanted: Values in :func:`written` form; a single value for >=, <=, > and <.
+        key: The key as the user typed it, see :func:`resolve_key`.
+        wanted: The values in :func:`written` form. The signs >=, <=, > and < have a single value.
     """
 
     text: str

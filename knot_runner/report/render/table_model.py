@@ -77,8 +77,9 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The values of settings that identify the row, as a user types them; None for a setting that its runs lack.
-        heads: The same values as printed.
+        keys: The values of the settings that identify the row, as a user types them. None stands for a setting that the
+            runs do not have. In a comparison, the numbers of runs follow.
+        heads: The ``keys`` as printed.
         cells: The numbers of the row.
     """
 
@@ -112,10 +113,11 @@ class ResultTable:
     """A table. No row is marked as best, because only claims decide which method is better.
 
     Attributes:
-        lines: Footnotes.
-        keys: For a comparison, the dotted settings and numbers of runs below ``heads``.
-        right: For a comparison, whether each column below ``heads`` holds numbers.
-        reading: For a comparison, how to read a cell. A comparison has a single grid without a title.
+        heads: The headings of the columns that name the rows.
+        lines: The footnotes.
+        keys: In a comparison, the dotted key of each setting in ``heads``, and the name of each number of runs.
+        right: In a comparison, whether each column in ``heads`` contains numbers, which align right.
+        reading: In a comparison, the explanation of a cell. A comparison has a single grid without a title.
     """
 
     title: str
