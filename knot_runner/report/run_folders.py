@@ -160,13 +160,12 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
 
     Files that runs of this kind do not save are not checked.
     """
-    if is_finished(run):
-        try:
-            for name in names:
-                if has_record(run.folder, run.result, name):
-                    kept_file(run, name)
-        except UserError as problem:
-            return replace(run, status="corrupt", problem=str(problem), result=None)
+    saved = [name for name in names if is_finished(run) and has_record(run.folder, run.result, name)]
+    try:
+        for name in saved:
+            kept_file(run, name)
+    except UserError as problem:
+        return replace(run, status="corrupt", problem=str(problem), result=None)
     return run
 
 

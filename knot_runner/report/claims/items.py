@@ -223,4 +223,4 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     known = ~np.isnan(share) & (sizes > 0)
     correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # [groups, B]
     examples = pd.Series(sizes[known]).groupby(groups[known]).sum()
-    return correct.div(examples, axis=0).mean().to_numpy()
+    return np.asarray(correct.div(examples, axis=0).mean())

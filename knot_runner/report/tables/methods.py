@@ -73,11 +73,11 @@ def methods_by_data(
         for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
             in_group = [run for run in finished(members.run) if group.variant in (None, variant(key, run.result))]
-            has_paper = table and (in_group or group.variant is None)
+            printed = table if in_group or group.variant is None else None
             of_group = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
-                theirs = printed_value(table, metric, method, column) if has_paper else None
+                theirs = printed_value(printed, metric, method, column) if printed else None
                 is_comparable = same_sets if column == "ALL" else same_kind
                 of_group.append(aggregate(ours, members, theirs, is_comparable, top_of(metric)))
             cells[group.key] = of_group
