@@ -55,4 +55,4 @@ def check_report(spec: Config) -> None:
     for claim in claims:
         measure_of(claim)
     if report.target is not None or any(claim.measure in TARGET_MEASURES for claim in claims):
-        check_target(report.target)
+        check_target(spec.get("target"))  # as the user typed the number
