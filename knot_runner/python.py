@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,10 +53,15 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Runs below ``out`` that pass the filters, for :meth:`frame` and :meth:`plot`."""
+    """Runs below ``out`` that pass the filters. Iteration yields the finished runs."""
 
     filters: tuple[str, ...]
     out: Path
+
+    def __iter__(self) -> Iterator[FinishedRun]:
+        """Yield the finished runs, as :func:`run` returns them."""
+        for done in self._selected().finished.runs.run:
+            yield FinishedRun(done.folder, done.result)
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
         """Return one row per run and metric, or per round or client.

@@ -7,7 +7,7 @@ from typing import Any
 
 from knot_runner.config.strict import build, without
 from knot_runner.report.claims.measures import check_target, measure_of
-from knot_runner.report.claims.spec import SEEDS, TARGET_MEASURES, planned_seeds, read_claims, unlike_reason
+from knot_runner.report.claims.spec import TARGET_MEASURES, ClaimSettings
 from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
@@ -15,8 +15,8 @@ from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
-@dataclass
-class ReportSettings:
+@dataclass(frozen=True)
+class ReportSettings(ClaimSettings):
     """The valid settings of ``report:``."""
 
     kind: str = "methods"
@@ -24,11 +24,7 @@ class ReportSettings:
     figures: list[str | dict[str, str | int | float]] = field(default_factory=list)
     paper: str | None = None
     reference: str = ""
-    target: float | str | None = None
     cases: Any = None
-    seeds: int = SEEDS
-    claims: list[Any] | None = None
-    unlike: str | None = None
     notes: list[str] = field(default_factory=list)
     objective: str = ""
 
@@ -52,13 +48,11 @@ def check_report(spec: Config) -> None:
         known = without(known, *TABLE_KINDS[kind].options)
     report = build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
-        printed_table(TABLE_KINDS[kind], kind, report.paper, spec.get("metrics", TABLE_KINDS[kind].usual))
+        printed_table(kind, spec)
     figures_of(spec)
-    planned_seeds(spec)
-    unlike_reason(spec)
     preset_cases(spec, None)
-    claims = read_claims(spec)
+    claims = report.claims or []
     for claim in claims:
         measure_of(claim)
     if report.target is not None or any(claim.measure in TARGET_MEASURES for claim in claims):
-        check_target(spec.get("target"))
+        check_target(spec.get("target"))  # as the user typed the number

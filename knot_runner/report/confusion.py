@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from rich.console import Group
 
@@ -14,35 +16,38 @@ from knot_runner.results import ONE_CLASS
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
 
-#: Of a class, at most so many wrong predictions are printed.
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Maximum number of wrong classes printed for each true class.
 MOST_WRONG = 5
 
 
-def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
-    """Return counts [C, C] of test examples by true and predicted class, over all test sets.
+def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
+    """Return counts [C, C] of test examples by true class (rows) and predicted class (columns), over all test sets.
 
-    Return None if ``run`` stores no class predictions.
+    The frame is empty if ``run`` stores no class predictions.
     """
+    import pandas as pd
+
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
-        return None
+        return pd.DataFrame()
     after = [pair for name, pair in predictions(run).items() if not name.startswith("before/")]
-    counts: np.ndarray = np.sum([TestSet(shares, shares, labels).confusion for shares, labels in after], axis=0)
-    return counts
+    counts = sum(TestSet(shares, shares, labels).confusion for shares, labels in after)
+    return pd.DataFrame(counts, run.result.labels.names, run.result.labels.names)
 
 
 def confusion_rows(run: MeasuredRun) -> list[LogRow]:
     """Return one row per pair of a ``true`` and a ``predicted`` class.
 
-    ``confusion`` is the share of the true class's examples that the model assigns to the predicted class. The share is
-    NaN for a class without examples. The list is empty if ``run`` stores no predictions.
+    ``confusion`` is the share of the true class's examples that the model assigns to the predicted class; 0 for a class
+    without examples. The list is empty if ``run`` stores no predictions.
     """
-    counts = confusion_counts(run)
-    if counts is None or run.result.labels is None:
-        return []
-    names = run.result.labels.names
-    sums = np.maximum(counts.sum(1), 1)
-    places = np.ndindex(counts.shape)
-    return [{"true": names[i], "predicted": names[j], "confusion": counts[i, j] / sums[i]} for i, j in places]
+    rows = []
+    for true, counts in confusion_counts(run).iterrows():
+        for predicted, count in counts.items():
+            rows.append({"true": true, "predicted": predicted, "confusion": count / max(counts.sum(), 1)})
+    return rows
 
 
 def confusion_table(run: MeasuredRun) -> Group:
@@ -52,17 +57,17 @@ def confusion_table(run: MeasuredRun) -> Group:
         UserError: The run stores no predictions.
     """
     counts = confusion_counts(run)
-    if counts is None or run.result.labels is None:
+    if counts.empty:
         raise UserError(f"runs of kind '{run.result.kind}' record no predicted classes", run.folder)
-    names = run.result.labels.names
     rows = []
-    for i, predicted in enumerate(counts):
-        wrong = [j for j in np.argsort(-predicted, kind="stable") if j != i and predicted[j]]
-        texts = [f"{names[j]} ({predicted[j]})" for j in wrong]
-        share = f"{predicted[i] / max(predicted.sum(), 1):.0%}"
-        rows.append([names[i], str(predicted.sum()), share, first_few(texts, MOST_WRONG)])
+    for true, predicted in counts.iterrows():
+        wrong = predicted.drop(true).sort_values(ascending=False, kind="stable")
+        texts = [f"{name} ({count})" for name, count in wrong.items() if count]
+        share = f"{predicted[true] / max(predicted.sum(), 1):.0%}"
+        rows.append([true, str(predicted.sum()), share, first_few(texts, MOST_WRONG)])
     numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
     columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
-    title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are correct"
+    right = np.trace(counts)
+    title = f"{run.task}, {run.method}, seed {run.seed}: {right} of {counts.to_numpy().sum()} test examples are correct"
     notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]
     return Group(text_line(title, "bold"), results_grid(columns, rows), *notes)

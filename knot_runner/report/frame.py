@@ -24,7 +24,7 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import Job, Run, is_finished, load_runs, lookup, rounds, with_files
+from knot_runner.report.run_folders import Job, Run, is_finished, load_runs, lookup, rounds
 from knot_runner.report.run_rows import IDENTITY, leaves, run_rows
 from knot_runner.util.config_yaml import Config, read_config
 from knot_runner.util.errors import UserError
@@ -34,13 +34,13 @@ if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: Of what a frame has a row per metric.
+#: What each row of a frame measures: a run, a round of a run, or a client in a round.
 Per = Literal["run", "round", "client"]
 #: Numbers in a result, or a row of rounds.jsonl, that are not measurements.
 NO_MEASURES = ("seed", "threads", "round")
-#: Settings already in these columns.
+#: Settings that other columns of the frame already contain.
 _TOLD = ("task.name", "method.name", "seed", "run_id", "status")
-#: Maximum number of folders named in a line; of more only the number is given.
+#: A line names at most this number of folders, and counts the others.
 _MAX_NAMED = 3
 
 
@@ -59,6 +59,8 @@ class RunSet:
     (``metrics.accuracy.ALL``), and ``value`` is the number, missing for null.
 
     ``lines``: the folders that are left out, with reasons.
+
+    ``filters``: the filters that the runs pass, as the user typed them.
     """
 
     out: Path
@@ -67,17 +69,16 @@ class RunSet:
     counted: pd.DataFrame
     metrics: pd.DataFrame
     lines: tuple[str, ...] = ()
+    filters: str = ""
 
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """Return the runs for which ``kept`` is true."""
-        index = self.runs.index[kept]
+        runs = self.runs[kept]
+        metrics = self.metrics[self.metrics.index.isin(runs.index)]
         return replace(
-            self,
-            **{
-                name: getattr(self, name).loc[lambda frame: frame.index.isin(index)]
-                for name in ("runs", "settings", "counted", "metrics")
-            },
-        )
+            self, runs=runs, settings=self.settings.loc[runs.index], counted=self.counted.loc[runs.index],
+            metrics=metrics,
+        )  # fmt: skip
 
     def having(self, wanted: Config) -> RunSet:
         """Return the runs with all settings of ``wanted``.
@@ -137,8 +138,7 @@ class RunSet:
         Raises:
             UserError: ``per`` is unknown, or a file is damaged.
         """
-        differing = self.differing()
-        texts = differing[[key for key in differing.columns if key not in _TOLD]]
+        texts = self.differing().drop(columns=list(_TOLD), errors="ignore")
         seeds = self.runs.seed.map(int)  # int64, where they were objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
         numbers = self.metrics if per == "run" else _logged(self.runs.run, per)
@@ -153,13 +153,10 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
         raise UserError("expected run, round or client", f"per={per}")
     rows: list[tuple[Any, ...]] = []
     for i, run in runs.items():
-        if not is_finished(run) or not has_record(run.folder, run.result, ROUNDS_FILE):
-            continue
-        for row in rounds(run):
-            if per == "round":
-                rows += [(i, row["round"], *pair) for pair in _numbers(row)]
-            else:
-                rows += [(i, row["round"], *measured) for measured in _of_clients(row)]
+        if is_finished(run) and has_record(run.folder, run.result, ROUNDS_FILE):
+            for row in rounds(run):
+                measured = _numbers(row) if per == "round" else _of_clients(row)
+                rows += [(i, row["round"], *numbers) for numbers in measured]
     columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
     return pd.DataFrame(rows, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
 
@@ -196,7 +193,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
         lines.append(
             f"Metrics of plug-ins have no title, unit or range. To load them, add plugins=[{','.join(unloaded)}]."
         )
-    return replace(runs, lines=(*lines, *runs.lines))
+    return replace(runs, lines=(*lines, *runs.lines), filters=" ".join(condition.text for condition in filters))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
@@ -222,23 +219,23 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     if not jobs:
         raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders without a valid run{name_few(foreign)}.",) if foreign else ()
-    return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
+    return run_set(out, load_runs(jobs, files=[CONFIG]), lines)
 
 
 def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunSet:
     """Return the ``runs`` below ``out`` as frames."""
     import pandas as pd
 
-    counted = [flatten_settings(counted_settings(run.config)) for run in runs]
+    counted = []
     settings = []
-    for run, that_count in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
-        texts = flatten_settings(without(dict(run.config), "sweep", "report"))
+    numbers = []
+    for i, run in enumerate(runs):
+        counted.append(flatten_settings(counted_settings(run.config)))
+        texts = flatten_settings(without(dict(run.config), "sweep", "report"))  # all keys that one can filter by
         texts |= {"run_id": run.run_id, "status": run.state}
         if run.result:
             texts["data"] = run.result.data
-        settings.append(texts | that_count)
-    numbers = []
-    for i, run in enumerate(runs):
+        settings.append(texts | counted[-1])
         if is_finished(run):
             numbers += [(i, *pair) for pair in _numbers(content_of(run.result))]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)

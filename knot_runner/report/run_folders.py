@@ -32,7 +32,7 @@ UNUSED = {"corrupt": "damaged", "different data": "different data", "different v
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
-#: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
+#: Tolerance for metrics recomputed from stored predictions, which are in float32, so that ties may differ.
 RECOMPUTED_TOLERANCE = 2e-3
 
 
@@ -124,28 +124,32 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
     return [run for run in runs if is_finished(run)]
 
 
-def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """Load the runs of ``jobs`` in the same order. ``command`` is the command that runs the jobs.
+def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ()) -> list[Run]:
+    """Load the runs of ``jobs`` in the same order.
 
     The function raises no error. A run that cannot be used has the reason in ``problem``.
+
+    Args:
+        jobs: The jobs whose runs are loaded.
+        command: The command that runs the jobs.
+        files: Files that are checked by :func:`with_files`.
     """
     runs = []
     for job in jobs:
         status, problem, result = _record(job)
         kind: type[Run] = DoneRun if status == "done" else Run
-        runs.append(kind(**vars(job), status=status, problem=problem, result=result, command=command))
+        run = kind(**vars(job), status=status, problem=problem, result=result, command=command)
+        runs.append(with_files(run, files))
     return runs
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs with :func:`load_runs`, and check their files.
-
-    A finished run counts as damaged if one of the files ``names`` is missing or damaged.
+    """Load runs with :func:`load_runs`, whose ``files`` are ``names``.
 
     Raises:
         UserError: No run is finished. The message names the ``command`` that runs the jobs.
     """
-    runs = [with_files(run, names) for run in load_runs(jobs, command)]
+    runs = load_runs(jobs, command, names)
     if not finished(runs):
         raise nothing_there(runs)
     return runs
@@ -154,21 +158,15 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str]) -> Run:
     """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
 
-    The caller must know that runs of this kind store the files.
+    Files that runs of this kind do not save are not checked.
     """
-    if is_finished(run):
-        try:
-            for name in names:
-                if has_record(run.folder, run.result, name):
-                    kept_file(run, name)
-        except UserError as problem:
-            return damaged(run, problem)
+    saved = [name for name in names if is_finished(run) and has_record(run.folder, run.result, name)]
+    try:
+        for name in saved:
+            kept_file(run, name)
+    except UserError as problem:
+        return replace(run, status="corrupt", problem=str(problem), result=None)
     return run
-
-
-def damaged(run: Run, problem: UserError) -> Run:
-    """Return ``run`` marked as damaged. ``problem`` explains why its records are not used."""
-    return replace(run, status="corrupt", problem=str(problem), result=None)
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
@@ -219,16 +217,15 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return by_data
 
 
-def rounds(run: Run, command: str = "") -> list[LogRow]:
+def rounds(run: Run) -> list[LogRow]:
     """Return the log rows in ``rounds.jsonl`` of a federated run, one per round, counted from 1.
 
     Rows of rounds without evaluation have no accuracy.
 
     Raises:
-        UserError: The file is missing, truncated or damaged. The message names the ``command`` that repeats the
-            run.
+        UserError: The file is missing, truncated or damaged.
     """
-    return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
+    return [json.loads(line) for line in kept_file(run, ROUNDS_FILE).splitlines()]
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
@@ -250,20 +247,19 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     return result.status, "diverged" if result.status == "diverged" else "", result
 
 
-def kept_file(run: Run, name: str, command: str = "") -> bytes:
+def kept_file(run: Run, name: str) -> bytes:
     """Return the bytes of file ``name`` of a finished run.
 
     Raises:
         UserError: The file is missing, does not match its digest in the run's result, or is never stored by runs of
-            this kind.
+            this kind. The message names the command that repeats the run.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings do not save {name}", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:
-        command = command or run.command
-        hint = f"Run: {command} --stale=rerun" if command else "Repeat its command with --stale=rerun"
+        hint = f"Run: {run.command} --stale=rerun" if run.command else "Repeat its command with --stale=rerun"
         raise UserError(str(problem), hint=hint) from None
 
 

@@ -46,7 +46,7 @@ def one_per_seed(rows: pd.DataFrame, keys: Sequence[str], named: Callable[[Any],
     return rows.drop_duplicates(cell)
 
 
-#: Case -> dotted setting -> its value, or a list of them.
+#: Case -> dotted setting -> value, or list of accepted values.
 Cases = Mapping[str, Config]
 
 
@@ -77,7 +77,7 @@ def case_of(job: Job, cases: Cases) -> str:
     return f"{job.task}, {job.setting('model.name')}"
 
 
-#: ``evaluated`` of a result -> how columns are told apart that hold one kind of models each.
+#: ``evaluated`` of a result -> the kind of models, in the heading of a column.
 MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "own models"}
 
 

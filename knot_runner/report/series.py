@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.statistics.intervals import mean_interval
 
-AxisPlace = TypeVar("AxisPlace", int, float)
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: The names of a band, such as case, method and quantity.
 Names = TypeVar("Names", bound=tuple[str, ...])
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """A mean over seeds along an axis.
 
     Attributes:
@@ -34,40 +34,36 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -> Band:
-    """Return the band of several runs, at the places where all runs have a value.
+def band(series: Iterable[Mapping[float, float]]) -> Band:
+    """Return the band of several runs, each a dict from place to value, at the places where all runs have a value."""
+    import pandas as pd
 
-    Without ``everywhere``, the band has all places where at least one run has a value.
+    return _band(pd.DataFrame(list(series)).dropna(axis=1))
+
+
+def bands_of(points: Iterable[tuple[Names, int, float, float]], everywhere: bool = True) -> dict[Names, Band]:
+    """Return a dict from names to the band of the values in ``points`` (names, seed, place, value).
+
+    Values with the same seed and place are averaged. A band has the places where all seeds have a value or, without
+    ``everywhere``, where at least one seed has a value.
     """
-    runs = 0
-    by_place: dict[AxisPlace, list[float]] = {}
-    for run in series:
-        runs += 1
-        for position, value in run.items():
-            by_place.setdefault(position, []).append(value)
-    places = sorted(position for position, values in by_place.items() if len(values) == runs or not everywhere)
-    estimates = [mean_interval(by_place[position]) for position in places]
+    import pandas as pd
+
+    frame = pd.DataFrame(points, columns=["names", "seed", "place", "value"])
+    bands = {}
+    for names, rows in frame.groupby("names", sort=False):
+        values = rows.groupby(["seed", "place"])["value"].mean().unstack()
+        bands[names] = _band(values.dropna(axis=1) if everywhere else values)
+    return bands
+
+
+def _band(values: pd.DataFrame) -> Band:
+    """Return the band of ``values``, with a row per run and a column per place."""
+    values = values.sort_index(axis=1)
+    estimates = [mean_interval(of_place.dropna().tolist()) for _, of_place in values.items()]
     mean = np.array([center for center, _ in estimates])
     half = np.array([half or 0.0 for _, half in estimates])
-    seeds = np.array([len(by_place[position]) for position in places])
-    return Band(np.array(places), mean, mean - half, mean + half, seeds)
-
-
-def bands_of(points: Iterable[tuple[Names, int, AxisPlace, float]], everywhere: bool = True) -> dict[Names, Band]:
-    """Return a dict from names to the :func:`band` of the values in ``points`` (names, seed, place, value).
-
-    Values with the same seed and place are averaged.
-    """
-    values: dict[Names, dict[int, dict[AxisPlace, list[float]]]] = {}
-    for names, seed, place, value in points:
-        values.setdefault(names, {}).setdefault(seed, {}).setdefault(place, []).append(value)
-    bands = {}
-    for names, seeds in values.items():
-        means = []
-        for by_place in seeds.values():
-            means.append({place: float(np.mean(repeats)) for place, repeats in by_place.items()})
-        bands[names] = band(means, everywhere)
-    return bands
+    return Band(values.columns.to_numpy(), mean, mean - half, mean + half, values.count().to_numpy())
 
 
 def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
@@ -75,8 +71,5 @@ def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
 
     The other columns are mean, low, high and seeds.
     """
-    rows: list[list[Any]] = []
-    for names, line in bands.items():
-        columns = (line.places, line.mean, line.low, line.high, line.seeds)
-        rows += [[*names, *values] for values in zip(*columns, strict=True)]
+    rows = [(*names, *values) for names, line in bands.items() for values in zip(*line, strict=True)]
     return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits=6)

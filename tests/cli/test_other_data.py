@@ -12,7 +12,8 @@ from knot_runner.cli import launch
 from knot_runner.cli.main import main
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
-from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.answer import compare_runs
+from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import load_runs
 from tests import image_files
 from tests.contents import read_content, write_content
@@ -114,9 +115,9 @@ def test_check_and_reports_exclude_other_data_runs(data, tmp_path: Path, capsys)
         assert run.status == status
         assert bool(run.problem) == (status == "different data") and bool(run.result) == (status == "done")
     assert load_runs(references(compose_all(command(out, b))[0], keep=True))[0].status == "done"
-    (here,), (there,) = (compare_runs(Question(out=out, data=str(root))).rows for root in (a, b))
+    (here,), (there,) = (compare_runs(read_runs(out, str(root))).rows for root in (a, b))
     assert here != there
-    assert any("1 results from different data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
+    assert "used data that differ from paths.data_dir" in " ".join(compare_runs(read_runs(out, str(b))).lines)
 
 
 def test_run_rejects_other_recorded_settings_without_stale_flag(tmp_path: Path, capsys) -> None:

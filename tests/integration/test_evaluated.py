@@ -13,12 +13,11 @@ from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
-from knot_runner.report.tables.build import build_table
 from tests.runs import command
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
-from tests.unit.report.made_runs import FederatedFactory, shown
+from tests.unit.report.made_runs import FederatedFactory, build_table, shown
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
 PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,

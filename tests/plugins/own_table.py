@@ -17,7 +17,7 @@ def fairness(asked):
     groups = tuple(ColumnGroup(name, f"accuracy (%), {name}", ("ALL",), 1, head=name) for name in SHARES)
     rows = []
     for method, own in found.groupby("method", sort=False):
-        logs = [rounds(run, asked.command) for run in own["run"] if run.status == "done"]
+        logs = [rounds(run) for run in own["run"] if run.status == "done"]
         clients = [sorted(100 * share for share in log[-1]["clients"] if share is not None) for log in logs]
         cells = {}
         for name, share in SHARES.items():

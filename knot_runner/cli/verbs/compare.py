@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.compare.files import TerminalComparison, form_of, write
+from knot_runner.report.compare.answer import compare_runs
+from knot_runner.report.compare.files import form_of, write
 from knot_runner.report.compare.settings import Filter, key_names, parse_filter
+from knot_runner.report.frame import selected_runs
 from knot_runner.report.render.table_model import ResultTable
-from knot_runner.report.render.terminal import output
+from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
@@ -21,7 +22,7 @@ def compare_command(options: argparse.Namespace) -> int:
     for file in files:
         form_of(file)  # before anything is read
     table = answer_of(options)
-    output().print(TerminalComparison(table))
+    output().print(TerminalTable(table))
     for file in files:
         write(table, file)
         print(file)
@@ -32,18 +33,14 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
     """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     if options.over and not options.best:
         raise UserError("requires --best=MEASURE", "--over")
-    out, filters, data = selection(options.words)
-    question = Question(
-        out=out,
-        filters=tuple(filters),
+    return compare_runs(
+        selected_runs(*selection(options.words)),
         by=None if options.by is None else key_names(options.by),
         measures=key_names(options.measure),
         best=options.best,
         over=key_names(options.over),
         sort=options.sort,
-        data=data,
     )
-    return compare_runs(question)
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -34,7 +35,6 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band_numbers, bands_of
-from knot_runner.report.statistics.intervals import agreement_of
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -118,13 +118,30 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
             if agreement:  # None without an order of distances
                 agreements.append(agreement)
     if agreements:
-        rank = [agreement.spearman for agreement in agreements]
-        kept = np.mean([agreement.kept / agreement.relations for agreement in agreements])
-        larger = np.mean([agreement.inflation for agreement in agreements])
+        rank, kept, larger = zip(*agreements, strict=True)
         order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
-        kept_text = f"{kept:.0%} of {agreements[0].relations:,} order relations kept"
-        lines.append(f"{title}: with the exact distances, {order}; {kept_text}; {larger:.3g} times as large (median)")
+        kept_text = f"{np.mean(kept):.0%} of {math.comb(runs[0].result.pairs, 2):,} order relations kept"
+        size = f"{np.mean(larger):.3g} times as large (median)"
+        lines.append(f"{title}: with the exact distances, {order}; {kept_text}; {size}")
     return lines
+
+
+def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, float] | None:
+    """Return the agreement of approximate distances ``ours`` [M] with ``exact`` distances [M].
+
+    Returns:
+        Spearman's rank correlation, the share of pairs of distances that both lists have in the same order, and the
+        median ratio to the exact distance (NaN if an exact distance is 0). None for M < 2, or if all distances of one
+        list are equal.
+    """
+    if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
+        return None
+    from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
+
+    first, second = np.triu_indices(len(exact), 1)
+    same = np.sign(ours[first] - ours[second]) == np.sign(exact[first] - exact[second])
+    inflation = float(np.median(ours / exact)) if exact.min() > 0 else float("nan")
+    return float(spearmanr(ours, exact).statistic), float(same.mean()), inflation
 
 
 def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:

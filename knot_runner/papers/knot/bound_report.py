@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Group
 
 from knot_runner.records import BOUND_FILE
@@ -27,7 +28,7 @@ from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
 from knot_runner.report.series import band, band_numbers
-from knot_runner.report.statistics.intervals import Estimate, log_log_slopes, mean_estimate
+from knot_runner.report.statistics.intervals import Estimate, mean_estimate
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
@@ -105,7 +106,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
     rows = rows[(rows > 0).all(1)]
     if len(by_size) < 2 or not len(rows):
         return None
-    return mean_estimate(log_log_slopes(list(by_size.index), rows))
+    return mean_estimate(np.polyfit(np.log(by_size.index), np.log(rows).T, 1)[0].tolist())
 
 
 def slope_line(name: str, gap: GapSeries) -> str:

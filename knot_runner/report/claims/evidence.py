@@ -15,12 +15,11 @@ from knot_runner.config.strict import by_key
 from knot_runner.report.claims.items import Bank, Problems, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
-from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
+from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, ClaimSettings
 from knot_runner.report.frame import RunSet
 from knot_runner.report.run_folders import finished
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, looks
-from knot_runner.util.config_yaml import Config
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
 
@@ -51,13 +50,13 @@ class Evidence:
     refused: bool = False
 
 
-def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evidence]:
-    """Collect the evidence for each of ``claims``. ``options`` is the preset's ``report``.
+def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> list[Evidence]:
+    """Collect the evidence for each of ``claims``.
 
     Raises:
         UserError: The runs cannot decide a claim.
     """
-    rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
+    rounds = rounds_of(runs, settings.target) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     by_claim = []
     wanted: set[Want] = set()
     for claim in claims:
@@ -66,16 +65,8 @@ def gather(claims: Sequence[Claim], runs: RunSet, options: Config) -> list[Evide
         wanted.update(*(effect.wants for effect in measured))
     done = {run.run_id: run for run in finished(runs.runs.run)}
     bank, problems = replicates(sorted(wanted, key=repr), done)
-    seeds = planned_seeds(options)
-    reason = unlike_reason(options)
-    gathered = []
-    for claim, effects in zip(claims, by_claim, strict=True):
-        for i, effect in enumerate(effects):
-            damaged = [want.run_id for want in effect.wants if want not in bank and want not in problems]
-            if damaged:
-                effects[i] = replace(effect, why=problems[damaged[0]], lost=True)
-        gathered.append(_evidence(claim, effects, bank, problems, seeds, reason))
-    return gathered
+    pairs = zip(claims, by_claim, strict=True)
+    return [_evidence(claim, effects, bank, problems, settings) for claim, effects in pairs]
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
@@ -93,41 +84,38 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
         return replace(effect, why="the ratio is undefined, since a value is 0")
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
-    effect = replace(effect, value=value, bound=next(iter(bounds), 0))
-    if not measure_of(claim).items:
-        return effect
-    asked = (claim.measure, claim.dataset, claim.over)
-    return replace(effect, wants=[Want(part.run.run_id, part.side, *asked) for part in effect.parts])
+    wants = []
+    if measure_of(claim).items:
+        wants = [Want(part.run.run_id, part.side, claim.measure, claim.dataset, claim.over) for part in effect.parts]
+    return replace(effect, value=value, bound=sum(bounds), wants=wants)
 
 
 def _evidence(
-    claim: Claim, effects: Sequence[Effect], bank: Bank, problems: Problems, seeds: int, reason: str | None
+    claim: Claim, effects: Sequence[Effect], bank: Bank, problems: Problems, settings: ClaimSettings
 ) -> Evidence:
     """Return the evidence from all ``effects`` of a claim, including effects without a value.
 
-    ``problems`` explains which measures cannot be resampled, and ``seeds`` is the planned number of seeds. ``reason``
-    explains why the preset's runs hold out different shares of the training examples.
+    ``problems`` explains which measures cannot be resampled.
     """
     reasons = Counter(effect.why for effect in effects if effect.why)
-    lost = {effect.seed for effect in effects if effect.lost}
-    complete = {effect.seed for effect in effects} - lost
+    complete = {effect.seed for effect in effects} - {effect.seed for effect in effects if effect.lost}
     whole = next(seed for seed in itertools.count() if seed not in complete)
-    look = next(reversed(looks(seeds, whole)), None)
+    look = next(reversed(looks(settings.seeds, whole)), None)
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    asked_for = list(itertools.chain(*(effect.runs for effect in effects)))
-    runs = len({run.run_id for run in asked_for})
+    asked_for = itertools.chain(*(effect.runs for effect in effects))
+    evidence = Evidence(None, len({run.run_id for run in asked_for}), whole, look, notes)
     unlike = unlike_line(claim, effects)
-    if unlike and not reason:
+    if unlike and not settings.unlike:
         line = f"the runs hold out different shares of the training examples: {unlike}"
-        return Evidence(None, runs, whole, look, (f"{line}, or allow it with report.unlike=REASON",), refused=True)
+        return replace(evidence, notes=[f"{line}, or allow it with report.unlike=REASON"], refused=True)
     if unlike:
-        notes.append(f"{unlike.partition(';')[0]}: {reason}")
+        notes.append(f"{unlike.partition(';')[0]}: {settings.unlike}")
     if not cells:
-        return Evidence(None, runs, whole, look, notes)
+        return evidence
     bounds = Counter(effect.bound for effect in cells)
     words = {-1: "at most", 1: "at least"}
     sides = [f"{word} this value in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
@@ -136,21 +124,23 @@ def _evidence(
         counts = f"target not reached on one side, counted as if reached {moment}"
         notes.append(f"{counts}; the true effect is {', '.join(sides)}")
     if look is None:
-        notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are finished")
+        notes.append(f"no verdict before all runs of seeds 0 to {settings.seeds - 1} are finished")
     elif rest := len(complete) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
         notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
-    # a diverged run reaches no target, which is reported elsewhere
+    # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = itertools.chain(*(effect.runs for effect in cells))
     kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
-    wanted = set(itertools.chain(*(effect.wants for effect in cells)))
+    wanted = itertools.chain(*(effect.wants for effect in cells))
     fixed = {problems[want] for want in wanted if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     estimate, basis = _over_seeds(claim, cells, bank if not fixed else None)
-    return Evidence(estimate, runs, whole, look, notes, bounds[-1], bounds[1], one_sided, basis)
+    return replace(
+        evidence, estimate=estimate, at_most=bounds[-1], at_least=bounds[1], one_sided=one_sided, basis=basis
+    )
 
 
 def _key(claim: Claim) -> str:
@@ -169,17 +159,16 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
     ``bank`` is None if test items cannot be resampled.
     """
     by_seed = by_key((effect.seed, effect) for effect in cells)
+    of_seeds = [effects for _, effects in sorted(by_seed.items())]
     means = []
-    resampled = []
-    for _, effects in sorted(by_seed.items()):
+    for effects in of_seeds:
         means.append(math.fsum(effect.value for effect in effects) / len(effects))
-        if bank is not None and measure_of(claim).items:
-            resampled.append(_resampled(claim, effects, bank))
-    if resampled:
-        basis: Basis = "seeds and test items" if len(by_seed) > 1 else "test items"
+    measure = measure_of(claim)
+    if bank is not None and measure.items:
+        resampled = [_resampled(claim, effects, bank) for effects in of_seeds]
+        basis: Basis = "seeds and test items" if len(of_seeds) > 1 else "test items"
         return estimate_effect(means, np.stack(resampled, axis=1)), basis
-    tested = measure_of(claim).tested
-    return estimate_effect(means, None), "seeds, not the test items that they share" if tested else "seeds"
+    return estimate_effect(means, None), "seeds, not the test items that they share" if measure.tested else "seeds"
 
 
 def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:

@@ -24,7 +24,7 @@ import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
-from knot_runner.records import has_record
+from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
@@ -35,67 +35,65 @@ from knot_runner.report.run_folders import (
     predictions,
     rounds,
 )
-from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, resampled_sums
+from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, item_weights
 from knot_runner.util.errors import UserError
 
 PARTITION = "partition.json"
-#: Maximum number of columns summed at once.
-WIDEST = 2000
+#: The files from which measures are resampled.
+RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 
-
-#: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
-Problems = dict[str | Want, str]
+#: Measure -> why it cannot be resampled.
+Problems = dict[Want, str]
 #: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
 Bank = dict[Want, np.ndarray]
+#: The id of a run, the side of the distillation (before or after), and a metric.
+ModelMetric = tuple[str, ModelSide, str]
+#: Test sets with the same name, and the same seed of their resamples -> per model and metric, the columns to sum.
+Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the resampled values of ``wanted``, and the problems that left measures without values.
+    """Return the resampled values of ``wanted``, and why the other measures cannot be resampled.
 
-    A problem is a damaged record, whose run is left out, or a measure that cannot be resampled. ``runs`` maps run ids
-    to finished runs.
+    ``runs`` maps run ids to finished runs, whose :data:`RECORDS` must not be damaged.
     """
     bank: Bank = {}
     problems: Problems = {}
-    pending = []
-    for want in dict.fromkeys(wanted):
-        run = runs[want.run_id]
-        if want.over or has_record(run.folder, run.result, PREDICTIONS):
-            pending.append(want)
-        else:
-            problems[want] = f"runs of kind '{run.result.kind}' record no predictions"
-    sums = _sums([want for want in pending if not want.over and METRICS[want.measure].of_sums], runs, problems)
-    for want in pending:
-        model = (want.run_id, want.side, want.measure)
+    columns: Columns = defaultdict(dict)
+    by_sums = []
+    for run_id, wants in by_key((want.run_id, want) for want in wanted).items():
+        run = runs[run_id]
+        stored: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for want in wants:
+            metric = METRICS[want.measure]
+            try:
+                for name in (ROUNDS_FILE, PARTITION) if want.over else (PREDICTIONS,):
+                    if not has_record(run.folder, run.result, name):
+                        raise _CannotResample(f"runs of kind '{run.result.kind}' do not save {name}")
+                if want.over:
+                    bank[want] = _over_clients(want, run)
+                    continue
+                stored = stored or predictions(run)
+                tests = _tests(want, run, stored)
+                if metric.of_sums is None:
+                    bank[want] = _of_examples(want, run, list(tests.values()))
+                    continue
+                for name, test in tests.items():
+                    columns[name, _seed(test)][run_id, want.side, want.measure] = _columns(metric, test)
+                by_sums.append(want)
+            except _CannotResample as problem:
+                problems[want] = str(problem)
+    sums = _sums(columns)
+    for want in by_sums:
         try:
-            if want.over:
-                bank[want] = _over_clients(want, runs[want.run_id])
-            elif want.run_id in problems:
-                continue
-            elif model in sums:
-                bank[want] = _of_sums(want, sums[model])
-            else:
-                bank[want] = _of_examples(want, runs[want.run_id])
+            bank[want] = _of_sums(want, sums[want.run_id, want.side, want.measure])
         except _CannotResample as problem:
             problems[want] = str(problem)
-        except UserError as problem:
-            problems[want.run_id] = str(problem)
     return bank, problems
 
 
 class _CannotResample(Exception):
     """A metric is undefined on a resample, or the metric of the stored predictions differs from the recorded value."""
-
-
-def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
-    metric = METRICS[want.measure]
-    parts = list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
-    if metric.over == "pooled":
-        parts = [functools.reduce(operator.add, parts)]
-    try:
-        return np.asarray(np.mean([metric.of_sums(part) for part in parts], axis=0))
-    except Exception as problem:
-        raise _failed(metric, problem) from problem
 
 
 def _failed(metric: Metric, problem: Exception) -> _CannotResample:
@@ -104,28 +102,29 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
-def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
+def _tests(want: Want, run: MeasuredRun, stored: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, TestSet]:
+    """Return the test sets of the wanted measure by name, from the ``stored`` predictions of the run."""
+    coordinates = lookup(run.result, "labels.coordinates")
+    tests = {}
+    for key, (shares, labels) in stored.items():
+        name = key.removeprefix("before/")
+        side = "after" if name == key else "before"
+        if side == want.side and want.on in (name, "ALL"):
+            tests[name] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
+    return tests
+
+
+def _of_examples(want: Want, run: MeasuredRun, tests: Sequence[TestSet]) -> np.ndarray:
     """Return the metric on each resample, computed with the metric's function on examples."""
-    stored = {name: test for (side, name), test in _tests(run).items() if side == want.side}
-    parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
-    whole = _value(want, parts)
+    metric = METRICS[want.measure]
+    whole = _value(metric, tests)
     recorded = getattr(run.result, "before" if want.side == "before" else "metrics")[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
-            f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} was recorded"
+            f"{metric.title} of the stored predictions is {whole:.6g}, but {recorded:.6g} was recorded"
         )
-    draws = [_resamples(test) for test in parts]
-    return np.array([_value(want, drawn) for drawn in zip(*draws, strict=True)])
-
-
-def _tests(run: MeasuredRun) -> dict[tuple[ModelSide, str], TestSet]:
-    """Return the stored predictions by (side, data set)."""
-    coordinates = lookup(run.result, "labels.coordinates")
-    tests: dict[tuple[ModelSide, str], TestSet] = {}
-    for key, (shares, labels) in predictions(run).items():
-        side: ModelSide = "before" if key.startswith("before/") else "after"
-        tests[side, key.removeprefix("before/")] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
-    return tests
+    draws = [_resamples(test) for test in tests]
+    return np.array([_value(metric, drawn) for drawn in zip(*draws, strict=True)])
 
 
 def _resamples(test: TestSet) -> Iterator[TestSet]:
@@ -136,18 +135,21 @@ def _resamples(test: TestSet) -> Iterator[TestSet]:
 
 def _seed(test: TestSet) -> int:
     """Return the resampling seed of a test set. It depends on the labels only, so all runs draw the same items."""
-    return int.from_bytes(hashlib.sha256(test.labels.tobytes()).digest()[:8], "big")
+    return _digest_seed(test.labels.tobytes())
 
 
-def _value(want: Want, parts: Sequence[TestSet]) -> float:
+def _digest_seed(content: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+
+
+def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
     """Return the metric on test sets, pooled or averaged as its entry requires."""
-    metric = METRICS[want.measure]
     if metric.over == "pooled":
-        arrays = zip(*((test.scores, test.probabilities, test.labels) for test in parts), strict=True)
+        arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
         shares, scores, labels = map(np.concatenate, arrays)
-        parts = [TestSet(shares, scores, labels, parts[0].coordinates)]
+        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
     values = []
-    for test in parts:
+    for test in tests:
         try:
             value = metric.value(test)
         except Exception as problem:
@@ -158,37 +160,29 @@ def _value(want: Want, parts: Sequence[TestSet]) -> float:
     return float(np.mean(values))
 
 
-#: A model's sums for one metric: run id, side, metric.
-WantedSums = tuple[str, ModelSide, str]
+def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
+    """Return the metric on each resample, computed from the sums over the items of each data set."""
+    metric = METRICS[want.measure]
+    parts = list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
+    if metric.over == "pooled":
+        parts = [functools.reduce(operator.add, parts)]
+    try:
+        return np.asarray(np.mean([metric.of_sums(part) for part in parts], axis=0))
+    except Exception as problem:
+        raise _failed(metric, problem) from problem
 
 
-def _sums(
-    wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
-) -> dict[WantedSums, dict[str, ClassSums]]:
-    """Return a dict from model and metric to the sums of each data set, and add damaged records to ``problems``."""
-    metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
-    # a test set is told by its name and the seed of its draws
-    tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
-    for run_id in dict.fromkeys(want.run_id for want in wanted):
-        try:
-            stored = _tests(runs[run_id])
-        except UserError as problem:
-            problems[run_id] = str(problem)
-            continue
-        for (side, name), test in stored.items():
-            for measure in sorted(set(metrics_of.get((run_id, side), []))):
-                tests[name, _seed(test)].append(((run_id, side, measure), _columns(METRICS[measure], test)))
-    sums_of: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
-    for (name, seed), models in tests.items():
-        step = max(1, WIDEST // max(columns[0].size for _, columns in models))
-        for first in range(0, len(models), step):  # columns are concatenated, so that items are drawn few times
-            block = models[first : first + step]
-            flat = [columns.reshape(len(columns), -1) for _, columns in block]
-            sums = resampled_sums(np.concatenate(flat, axis=1), seed)
-            ends = np.cumsum([columns.shape[1] for columns in flat])[:-1]
-            for (model, columns), part in zip(block, np.split(sums, ends, axis=1), strict=True):
-                sums_of[model][name] = ClassSums(*part.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
-    return sums_of
+def _sums(columns: Columns) -> dict[ModelMetric, dict[str, ClassSums]]:
+    """Return the sums over the items of each resample, by model and metric, and by data set."""
+    sums: dict[ModelMetric, dict[str, ClassSums]] = defaultdict(dict)
+    for (name, seed), models in columns.items():
+        blocks = defaultdict(list)
+        for weights in item_weights(len(next(iter(models.values()))), seed):
+            for model, values in models.items():
+                blocks[model].append(np.tensordot(weights, values, 1))
+        for model, parts in blocks.items():
+            sums[model][name] = ClassSums(*np.concatenate(parts).swapaxes(0, 1).astype(np.float64))
+    return sums
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
@@ -203,7 +197,7 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
     if metric.of_examples is not None:
         values = metric.of_examples(test)
         if values is None:
-            raise UserError(f"{metric.title} of the stored predictions is undefined")
+            raise _CannotResample(f"{metric.title} of the stored predictions is undefined")
         columns.append(truth * values[:, None].astype(np.float32))
     stacked = np.stack(columns, axis=1)
     return stacked if metric.by_class else stacked.sum(2, keepdims=True)
@@ -215,19 +209,18 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     Accuracy is averaged over the images of each group, and then with equal weights over groups. ``want.over`` sets the
     groups: the clusters, each client, or all clients.
     """
-    accuracies = rounds(run)[-1]["clients"]
+    import pandas as pd
+
+    share = np.array(rounds(run)[-1]["clients"], dtype=float)  # NaN: not measured
     sizes = np.array(json.loads(kept_file(run, PARTITION))["test"])
-    groups = np.zeros(len(accuracies), dtype=int)
+    groups = np.zeros(len(share), dtype=int)
     if want.over == "unweighted":
-        groups = np.arange(len(accuracies))
+        groups = np.arange(len(share))
     elif want.over == "clusters":
         groups = np.array(lookup(run.result, "clusters.labels") or groups)
-    share = np.array(accuracies, dtype=float)  # NaN: not measured
+    rng = np.random.default_rng(_digest_seed(want.run_id.encode()))
+    hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes)))
     known = ~np.isnan(share) & (sizes > 0)
-    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
-    hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes))) * known
-    accuracies = []
-    for group in np.unique(groups[known]):
-        members = np.flatnonzero((groups == group) & known)
-        accuracies.append(hits[:, members].sum(1) / sizes[members].sum())
-    return np.asarray(np.mean(accuracies, axis=0))
+    correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # [groups, B]
+    examples = pd.Series(sizes[known]).groupby(groups[known]).sum()
+    return np.asarray(correct.div(examples, axis=0).mean())

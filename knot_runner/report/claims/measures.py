@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at, top_of
+from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
+from knot_runner.report.run_folders import Run, finished, is_finished, lookup, rounds, with_files
 from knot_runner.results import bytes_of
-from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow
 
@@ -64,7 +64,7 @@ def _problem(value: object, run: Run) -> str:
     return f"{value!r:.40} instead of a finite number"
 
 
-#: Measures of claims beside the metrics; a plug-in adds its own.
+#: Measures of claims in addition to metrics. A plug-in can add measures.
 CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "rounds": ClaimMeasure("rounds", 2, tested=True),
     "time": ClaimMeasure("virtual s", 2, tested=True),
@@ -72,14 +72,14 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "ari": ClaimMeasure("ARI", 3, read=_agreement),
 }, _accepted, papers="report")  # fmt: skip
 
-#: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
+#: Ways to average an accuracy over clients.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
-#: Why a run that is not done has no number.
+#: The reason for a missing number of a run that is not done.
 MISSING = "not run yet"
 
 
-#: Measure of claims -> its metric, where they have different names: a claim's ``loss`` is that of logits / T.
+#: Measure of claims -> metric with a different name. A claim's ``loss`` is the loss of logits / T.
 STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
@@ -120,8 +120,6 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
-        if run.run_id in rounds.problems:
-            return Reading(None, rounds.problems[run.run_id], lost=True)
         on_clock = name != "time" or run.status == "diverged" or lookup(run.result, "fleet")
         if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
@@ -138,16 +136,15 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
             return Reading(None, value)
     elif name.startswith(RESULT):
         value = lookup(run.result, name.removeprefix(RESULT))
-    elif claim.over:
-        means = run.result.metrics.get(METRICS[name].over_clients, {})
-        value = means.get(claim.over)
-        if value is None and claim.over == "clusters":
-            value = means.get("weighted")
     else:
-        by_data = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
-        if by_data and claim.dataset not in by_data:
+        key = METRICS[name].over_clients if claim.over else measure.key
+        of_model = getattr(run.result, "before" if side == "before" else "metrics", None) or {}
+        values = of_model.get(key, {})
+        value = values.get(claim.over or claim.dataset)
+        if value is None and claim.over == "clusters":
+            value = values.get("weighted")
+        if values and not claim.over and claim.dataset not in values:
             return Reading(None, f"the run has no data set {claim.dataset}")
-        value = by_data and by_data[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
     return Reading(float(value))
@@ -180,53 +177,36 @@ class TargetRounds:
     Attributes:
         curves: The learning curves of finished runs.
         goals: The accuracy to reach, or the reason why no target is known.
-        problems: The errors of damaged records.
     """
 
     curves: Mapping[str, LearningCurve]
     goals: Mapping[str, float | str]
-    problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time.
-
-        - ``rounds``: the number of rounds. If the target is not reached, the run's rounds + 1, as a lower bound.
-        - ``bytes``: megabytes sent in these rounds, in both directions. The additional round costs as much as the
-          cheapest round.
-        - ``time``: virtual seconds. If the target is not reached, the duration of the whole run, as a lower bound.
-        """
+        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time."""
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
             return Reading(None, goal, lost=True)
         curve = self.curves.get(run.run_id)
-        if curve is None:  # a diverged run reaches no target
-            if measure == "rounds":
-                return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
-            return Reading(None, "diverged, so there is no time to target" if measure == "time" else "diverged")
-        if measure == "time":
-            moment = curve.reaches(goal, "clock")
-            return Reading(curve.clock, bound=True) if moment is None else Reading(moment)
-        first = curve.reaches(goal)
-        if first is not None:
-            return Reading(curve.megabytes(int(first)) if measure == "bytes" else first)
-        if measure == "rounds":
-            return Reading(curve.rounds + 1, bound=True)
-        return Reading(curve.megabytes(curve.rounds) + min(curve.sent) / MEGABYTE, bound=True)
+        if curve is not None:
+            return curve.cost(goal, measure)
+        if measure == "rounds":  # a diverged run reaches no target
+            return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
+        return Reading(None, "diverged")
 
 
-def rounds_of(runs: RunSet, options: Config) -> TargetRounds:
-    """Return the cost of reaching the target for the federated ``runs``.
+def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
+    """Return the cost of reaching the preset's ``report.target`` for the federated ``runs``, whose logs are undamaged.
 
     Raises:
         UserError: ``report.target`` is invalid.
     """
-    target = check_target(options.get("target"))
+    target = check_target(report_target)
     federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
-    read, curves = with_learning_curves(federated)
-    problems = {run.run_id: run.problem for run in read if run.status != "done"}
+    _, curves = with_learning_curves(federated)
     if isinstance(target, str):
-        return TargetRounds(curves, TARGETS[target](runs, curves), problems)
-    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target), problems)
+        return TargetRounds(curves, TARGETS[target](runs, curves))
+    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target))
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
@@ -253,11 +233,6 @@ class LearningCurve:
         """Return the highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
-    @property
-    def clock(self) -> float:
-        """Return the virtual duration in seconds of a whole run with a fleet."""
-        return float(self.rows[-1]["clock"])
-
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
         """Return the number of rounds, or the virtual seconds, until the accuracy reaches ``target``.
 
@@ -265,9 +240,21 @@ class LearningCurve:
         """
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
-    def megabytes(self, rounds: int) -> float:
-        """Return the megabytes (10^6 bytes) sent in both directions in the first ``rounds`` rounds."""
-        return sum(self.sent[:rounds]) / MEGABYTE
+    def cost(self, target: float, measure: str) -> Reading:
+        """Return the cost until the accuracy reaches ``target``, or a lower bound if the target is not reached.
+
+        - ``rounds``: the number of rounds. The lower bound is the run's number of rounds + 1.
+        - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. The additional round of the lower
+          bound costs as much as the cheapest round.
+        - ``time``: virtual seconds. The lower bound is the duration of the whole run.
+        """
+        if measure == "time":
+            moment = self.reaches(target, "clock")
+            return Reading(self.rows[-1]["clock"], bound=True) if moment is None else Reading(moment)
+        first = self.reaches(target)
+        rounds = self.rounds + 1 if first is None else int(first)
+        cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds
+        return Reading(cost, bound=first is None)
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
@@ -275,21 +262,17 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
 
     Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
     """
-    read = []
+    read = [with_files(run, [ROUNDS_FILE]) for run in runs]
     curves = {}
-    for run in runs:
-        if run.status == "done":
-            try:
-                rows = rounds(run)
-                measured = [row for row in rows if ACCURACY in row]
-                curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
-            except UserError as problem:
-                run = damaged(run, problem)
-        read.append(run)
+    for run in finished(read):
+        if has_record(run.folder, run.result, ROUNDS_FILE):
+            rows = rounds(run)
+            measured = [row for row in rows if ACCURACY in row]
+            curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
     return read, curves
 
 
-#: Names of ``report.target`` -> function of runs and their curves that returns ``goals`` of :class:`TargetRounds`.
+#: Name in ``report.target`` -> function of runs and learning curves that returns ``goals`` of :class:`TargetRounds`.
 TARGETS: Table[Callable[[RunSet, Mapping[str, LearningCurve]], dict[str, float | str]]] = Table(
     "TARGETS", {}, papers="report"
 )

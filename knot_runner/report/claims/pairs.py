@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ModelSide = Literal["after", "before"]
-#: Numbers of a run's cell, and of further settings; the seed.
+#: The number of a run's cell, the numbers of further settings, and the seed.
 CellPlace = tuple[float, ...]
 
 
@@ -56,11 +56,11 @@ class Effect:
 
     Attributes:
         cell: Numbers that identify the settings that the runs share.
-        value: The effect computed from the records of its runs, or None.
+        value: The effect computed from the records of the runs, or None.
         why: The reason for a missing value.
-        wants: The measures of its parts to resample; () for a measure that cannot be resampled.
+        wants: The measure of each part, to be resampled; () for a measure that cannot be resampled.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
-        lost: Whether a record of its runs is missing or damaged.
+        lost: Whether a record of the runs is missing or damaged.
     """
 
     cell: CellPlace
@@ -97,7 +97,7 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
     others = {}
     if isinstance(claim.against, dict):
         others = _by_place(claim, asked_for.having(claim.against), cells)
-    # a ratio is ``against`` / ``of``, so that twice as fast is 2
+    # a ratio is ``against`` / ``of``, so that the ratio of a run that is twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     varied = row_numbers(runs.settings, sorted(claim.touched))
     effects = []

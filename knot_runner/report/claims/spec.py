@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from knot_runner.config.strict import build, require
+from knot_runner.config.strict import Holds, build, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -15,8 +16,10 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Default and maximum of a preset's planned number of seeds.
 SEEDS = 3
 MAX_PLANNED = 1000
+IN_RANGE = Holds(lambda seeds: 2 <= seeds <= MAX_PLANNED, f"2 to {MAX_PLANNED} seeds")
+A_REASON = Holds(lambda reason: bool(reason.strip()), "a sentence with the reason")
 NUMBER_KEYS = ("ratio", "above", "below")
-#: Measures of the cost to reach a target; their effects are ratios.
+#: Measures of the cost to reach a target. Effects on these measures are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
 
 
@@ -95,36 +98,26 @@ class Claim:
         return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
 
 
-def read_claims(options: Config) -> tuple[Claim, ...]:
-    """Return the preset's ``report.claims``. Raises :class:`UserError` naming the key."""
-    listed = options.get("claims") or []
-    if not isinstance(listed, list):
-        raise UserError("expected a list of claims", "report.claims")
-    return tuple(build(Claim, claim, f"report.claims[{i}]") for i, claim in enumerate(listed))
+@dataclass(frozen=True)
+class ClaimSettings:
+    """The keys of a preset's ``report:`` that decide its claims.
 
-
-def unlike_reason(options: Config) -> str | None:
-    """Return the preset's ``report.unlike``: why its runs hold out different shares of the training examples.
-
-    Raises:
-        UserError: ``report.unlike`` is not a text.
+    Attributes:
+        seeds: The planned number of seeds.
+        target: The accuracy to reach, or the name of a rule in ``measures.TARGETS``.
+        unlike: The reason why the runs hold out different shares of the training examples.
     """
-    reason = options.get("unlike")
-    if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-        raise UserError(f"expected a sentence with the reason, or null, got {reason!r}", "report.unlike")
-    return reason
+
+    claims: list[Claim] | None = None
+    seeds: Annotated[int, IN_RANGE] = SEEDS
+    target: float | str | None = None
+    unlike: Annotated[str, A_REASON] | None = None
 
 
-def planned_seeds(options: Config) -> int:
-    """Return the preset's ``report.seeds``: the planned number of seeds for its claims.
-
-    Raises:
-        UserError: ``report.seeds`` is invalid.
-    """
-    seeds = options.get("seeds", SEEDS)
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
-        raise UserError(f"expected 2 to {MAX_PLANNED} seeds, got {seeds!r}", "report.seeds")
-    return seeds
+def claim_settings(spec: Config) -> ClaimSettings:
+    """Return the settings of a preset's claims. Raises :class:`UserError` naming the key."""
+    known = {key: value for key, value in spec.items() if key in ClaimSettings.__dataclass_fields__}
+    return build(ClaimSettings, known, "report")
 
 
 def check_settings(claims: Sequence[Claim], known: Collection[str]) -> None:

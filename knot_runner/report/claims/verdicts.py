@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from knot_runner.report.claims.evidence import Basis, Evidence, gather
+from knot_runner.report.claims.items import RECORDS
 from knot_runner.report.claims.measures import measure_of
-from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
+from knot_runner.report.claims.spec import Claim, check_settings, claim_settings
 from knot_runner.report.frame import run_set
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.report.statistics.effects import ALPHA, holm, interval, p_value, seeds_suggested
@@ -34,13 +35,13 @@ class Verdict:
     """The verdict on one claim.
 
     Attributes:
-        effect: The effect, in ``unit`` with ``digits``; None if missing.
+        effect: The effect in ``unit``, printed with ``digits`` decimals; None if missing.
         low, high: The 95% interval of the effect.
         ratio: Whether the effect is a ratio.
         signed: Whether the effect is a difference, printed with its sign.
-        claimed: The claimed effect, as text.
-        paper: The paper's effect.
-        seeds: The number of seeds.
+        claimed: The claimed effect as text, such as ``> 0.5``.
+        paper: The effect in the paper.
+        seeds: The number of seeds from which the effect is computed.
         more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power; 101 if more
             than 100 are needed or no number suffices; None if unknown or already decided.
         planned: The preset's planned number of seeds.
@@ -86,12 +87,13 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
         UserError: A claim is invalid: it has an unknown key, setting or measure, or its runs cannot be
             distinguished.
     """
-    claims = read_claims(spec)
-    runs = run_set(Path(), load_runs(jobs, command))
+    settings = claim_settings(spec)
+    claims = settings.claims or []
+    runs = run_set(Path(), load_runs(jobs, command, RECORDS))
     check_settings(claims, runs.keys())
     for claim in claims:
         measure_of(claim)
-    gathered = gather(claims, runs, spec)
+    gathered = gather(claims, runs, settings)
     ps = []
     spent = {}
     for i, (claim, evidence) in enumerate(zip(claims, gathered, strict=True)):
@@ -101,10 +103,9 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
             spent[i] = 1.0 if p is None or evidence.look is None else min(1.0, p / evidence.look.share)
     adjusted = dict(zip(spent, holm(list(spent.values())), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
-    planned = planned_seeds(spec)
     verdicts = []
     for i, (claim, evidence, p) in enumerate(zip(claims, gathered, ps, strict=True)):
-        verdicts.append(_verdict(claim, evidence, p, adjusted.get(i), planned, left, command))
+        verdicts.append(_verdict(claim, evidence, p, adjusted.get(i), settings.seeds, left, command))
     return verdicts
 
 
@@ -127,11 +128,10 @@ def _verdict(
     compared = bool(claim.against or claim.trend)
     unit = "times" if claim.logs and compared else measure.unit
     need, side = threshold(claim)
-    claimed = math.exp(need) if claim.logs else need * measure.scale
     verdict = Verdict(
         claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits,
         signed=not claim.logs and compared, unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times",
-        over=claim.over, runs=evidence.runs, claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}",
+        over=claim.over, runs=evidence.runs, claimed=f"{'>' if side > 0 else '<'} {_displayed(claim, need) + 0.0:g}",
         basis=evidence.basis, planned=planned,
     )  # fmt: skip
     if evidence.refused:
@@ -144,19 +144,20 @@ def _verdict(
     open_ended = adjusted is None or adjusted >= ALPHA
     more = seeds_suggested(estimate, abs(gap), planned, evidence.seeds, max(left, 1)) if open_ended else None
     notes = [*evidence.notes, blocked] if blocked else evidence.notes
-    shown = []  # effect and interval in displayed units
-    for value in (estimate.effect, *(interval(estimate) or ())):
-        value = math.exp(value) if claim.logs else measure.scale * value
-        shown.append(value)
-    effect, *ends = shown
-    low, high = ends or (None, None)
-    if ends and not compared:
-        low, high = clipped_interval(ends[0], ends[1], measure.top)
+    low, high = [_displayed(claim, value) for value in interval(estimate) or ()] or (None, None)
+    if low is not None and high is not None and not compared:
+        low, high = clipped_interval(low, high, measure.top)
+    effect = _displayed(claim, estimate.effect)
     return replace(
         verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
         look=evidence.look.seeds if evidence.look else 0, share=evidence.look.share if evidence.look else None,
         p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
     )  # fmt: skip
+
+
+def _displayed(claim: Claim, value: float) -> float:
+    """Return an effect or a threshold in the displayed unit."""
+    return math.exp(value) if claim.logs else measure_of(claim).scale * value
 
 
 def _decide(evidence: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:

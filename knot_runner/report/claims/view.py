@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.claims.verdicts import Verdict
-from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
+from knot_runner.report.render.markup import csv_text, table_markdown, write_forms
+from knot_runner.report.render.table_model import ResultTable, TableRow
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics.effects import ALPHA, MAX_SEEDS, POWER
@@ -30,10 +30,8 @@ TERMINAL_COLUMNS = (
     TerminalColumn("seeds", right=True, no_wrap=True),
     TerminalColumn("verdict", no_wrap=True),
 )
-#: Number columns of CLAIM_HEADS.
+#: Columns of CLAIM_HEADS that contain numbers.
 RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
-NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
-TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
 HOW_TO_READ = (
     "Effects are means over seeds, of pairs of runs that are otherwise equal. Intervals are individual 95% intervals: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
@@ -96,19 +94,15 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
             "Ratios are geometric means. Rounds are those trained until the target is met; the paper's are as printed."
         )
     if judged:
-        lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
+        planned = judged[0].planned
+        lines.append(
+            f"Verdicts use the first {planned}, {2 * planned}, {4 * planned}, ... seeds (from 0; the preset plans "
+            f"{planned}). These analyses spend 2/3, 2/9, 2/27, ... of the {ALPHA:.0%} that may be false; each needs p "
+            f"below that share after Holm's correction over the {len(asked(verdicts))} claims asked for here. So "
+            "adding seeds and looking again makes no more of them false."
+        )
+        lines.append(f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.")
     return lines + _notes(verdicts)
-
-
-def _rule(claims: int, planned: int) -> list[str]:
-    """Return lines that explain the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
-    counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
-    return [
-        f"Verdicts use the first {counts} seeds (from 0; the preset plans {planned}). These analyses spend 2/3, 2/9, "
-        f"2/27, ... of the {ALPHA:.0%} that may be false; each needs p below that share after Holm's correction over "
-        f"the {claims} claims asked for here. So adding seeds and looking again makes no more of them false.",
-        f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.",
-    ]
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
@@ -154,16 +148,20 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     for i, verdict in asked(verdicts):
         effect, interval, paper, more = verdict_texts(verdict)
         decided = (verdict.text, verdict.verdict, effect, interval, verdict.claimed, paper)
-        rows.append((str(i), *decided, str(verdict.seeds), more, verdict.source))
-    grid = TextGrid(CLAIM_HEADS, [head in RIGHT_HEADS for head in CLAIM_HEADS], rows)
-    return markdown_document(title, [grid], footnotes(verdicts))
+        cells = (str(i), *decided, str(verdict.seeds), more, verdict.source)
+        rows.append(TableRow(cells, cells, {}))
+    right = [head in RIGHT_HEADS for head in CLAIM_HEADS]
+    reading, *lines = footnotes(verdicts) or ["No claim has a verdict."]
+    return table_markdown(ResultTable(title, CLAIM_HEADS, [], rows, lines, CLAIM_HEADS, right, reading))
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """Return CSV with one line per claim, also for claims without runs. Missing numbers are empty."""
-    names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
-    read = operator.attrgetter(*names)
-    return csv_text(["claim", *names], [[i, *read(verdict)] for i, verdict in enumerate(verdicts, 1)])
+    """Return CSV with one line per claim and a column per field of :class:`Verdict`, also for claims without runs.
+
+    Missing numbers are empty.
+    """
+    names = [field.name for field in dataclasses.fields(Verdict)]
+    return csv_text(["claim", *names], [[i, *vars(verdict).values()] for i, verdict in enumerate(verdicts, 1)])
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:

@@ -6,37 +6,35 @@ The result is a table with one row per group of runs or, with ``--best``, the be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from knot_runner.metrics import beside
+from knot_runner.metrics import beside, top_of
 from knot_runner.report.compare.best import Keys, choose, identifying_keys, searched, selection_line, selection_rule
-from knot_runner.report.compare.files import COUNTS
 from knot_runner.report.compare.measures import (
     digits,
     direction,
-    is_share,
     known_measures,
     measure_title,
     measures_of,
     unit_of,
 )
-from knot_runner.report.compare.notes import left_out, lines_on
-from knot_runner.report.compare.settings import Filter, resolve_key, short_names, sort_key
-from knot_runner.report.frame import RunSet, selected_runs
-from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
+from knot_runner.report.compare.notes import lines_on
+from knot_runner.report.compare.settings import resolve_key, short_names, sort_key, typed_column
+from knot_runner.report.frame import RunSet
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableLayout, TableRow
 from knot_runner.report.render.text import estimate_text
 from knot_runner.report.run_rows import variant
 from knot_runner.report.statistics.intervals import mean_interval
+from knot_runner.report.tables.footnotes import not_counted
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: States of runs without numbers; each that occurs gets a column.
+#: States of runs without numbers. Each state that occurs has a column.
 WITHOUT = ("diverged", "failed", "damaged", "different data", "different version", "unfinished")
-#: Count of runs -> its head, where that is not its name.
+#: Count of runs -> heading of the column, if it differs from the name of the count.
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: How to read a cell.
 CELL_READING = (
@@ -47,76 +45,67 @@ CELL_READING = (
 LONGEST_CELL = 40
 
 
-@dataclass(frozen=True)
-class Question:
-    """The user's request.
+def compare_runs(
+    runs: RunSet, by: Keys | None = None, measures: Keys = (), best: str = "", over: Keys = (), sort: str = ""
+) -> ResultTable:
+    """Return the table of a comparison, with one row per group of runs or per group's best candidate.
 
-    Attributes:
+    Args:
+        runs: The runs to compare, see :func:`selected_runs`.
         by: Settings that define the rows; None selects the settings that distinguish the runs.
         measures: Measures to show; () selects common measures, see :func:`measures_of`.
         best: The selection measure: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
         over: The settings that were searched.
-        data: A data folder. Runs that read other files than this folder contains are left out.
-    """
-
-    out: Path = Path("outputs")
-    filters: tuple[Filter, ...] = ()
-    by: Keys | None = None
-    measures: Keys = ()
-    best: str = ""
-    over: Keys = ()
-    sort: str = ""
-    data: str | None = None
-
-
-def compare_runs(question: Question) -> ResultTable:
-    """Return the table of a comparison, with one row per group of runs or per group's best candidate.
+        sort: The column that sorts the rows, or "".
 
     Raises:
         UserError: The request does not fit the runs.
     """
     import pandas as pd
 
-    runs = selected_runs(question.out, question.filters, question.data)
-    by = _resolved(question.by or (), runs.keys())
-    over = _resolved(question.over, runs.keys())
-    if question.best:
-        keys, over = searched(runs, None if question.by is None else by, over)
-        rule = selection_rule(question.best, over, known_measures(runs))
+    by = by if by is None else _resolved(by, runs.keys())
+    over = _resolved(over, runs.keys())
+    if best:
+        keys, over = searched(runs, by, over)
+        rule = selection_rule(best, over, known_measures(runs))
         runs = runs.grouped(keys)
         averaged, tried = choose(runs, rule)
         counts = tried[["n", "settings"]]
         settings = [_values(runs, keys), _values(averaged, over)]
-        measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
+        measured = list(dict.fromkeys([rule.measure, *measures_of(runs, measures)]))
         lines = selection_line(rule, tried, keys)
         shown = (*keys, *over)
     else:
-        shown = identifying_keys(runs.differing()) if question.by is None else by
-        measures = measures_of(runs, question.measures)
+        shown = identifying_keys(runs.differing()) if by is None else by
+        measured = measures_of(runs, measures)
         runs = runs.grouped(shown)
         states = pd.crosstab(runs.runs.row, runs.runs.state).rename(columns={"done": "n"})
         counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
         settings = [_values(runs, shown)]
         averaged = runs.finished
         lines = []
-    heads = tuple(COUNT_HEADS.get(name, name) for name in counts)
-    groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
+    groups = []
     estimates = {}
-    for group, by_row in _measured(averaged, measures, counts["n"]):
+    for group, by_row in _measured(averaged, measured, counts["n"]):
         groups.append(group)
         estimates[group.key] = by_row
-    values = pd.concat(settings, axis=1).reindex(counts.index).astype(object)
+    keys_of = pd.concat([*settings, counts.astype(str)], axis=1).reindex(counts.index).astype(object)
     rows = []
-    for number, keys in values.where(values.notna(), None).T.to_dict("list").items():
+    for number, keys in keys_of.where(keys_of.notna(), None).T.to_dict("list").items():
         cells = {name: [by_row.get(number, TableCell())] for name, by_row in estimates.items()}
-        cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
         rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
-    lines += lines_on(averaged, len(counts), shown, measures)
-    filters = f", {' '.join(condition.text for condition in question.filters)}" if question.filters else ""
-    title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    lines += [*left_out(runs), *runs.lines]
-    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown, CELL_READING)
-    return _sorted(table, question.sort)
+    lines += lines_on(averaged, len(counts), shown, measured)
+    title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {runs.out}"
+    if runs.filters:
+        title += f", {runs.filters}"
+    lines += [*not_counted(runs.runs.run), *runs.lines]
+    heads = [*short_names(shown).values(), *(COUNT_HEADS.get(name, name) for name in counts)]
+    right = [typed_column(keys_of[key]).dtype != object for key in keys_of]
+    table = ResultTable(
+        title, heads, groups, rows, lines, list(keys_of), right, CELL_READING,
+        TableLayout(wide_heads=True, splits=True),
+    )  # fmt: skip
+    return _sorted(table, sort)
 
 
 def _resolved(keys: Keys, known: Sequence[str]) -> Keys:
@@ -144,19 +133,19 @@ def _measured(
     row. The table prints the number of runs in the mean if fewer runs have the measure.
     """
     for key in measures:
-        top = 1.0 if is_share(key) else None
+        top = 1.0 if top_of(key) == 1 else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            by_row = {row: mean_interval(values.tolist()) for row, values in numbers.groupby(runs.runs.row)}
-            sizes = numbers.groupby(runs.runs.row).size()
-            means = [mean for mean, _ in by_row.values()]
+            by_row = {row: values.tolist() for row, values in numbers.groupby(runs.runs.row)}
+            means = [mean_interval(values)[0] for values in by_row.values()]
             unit, factor = unit_of(key, means)
             decimals = digits(key, [mean / factor for mean in means])
             cells = {}
-            for row, (mean, half) in by_row.items():
+            for row, values in by_row.items():
+                mean, half = mean_interval(values)
                 text = estimate_text(mean / factor, half and half / factor, decimals, top)
-                if sizes[row] < planned[row]:
-                    text += f" ({sizes[row]})"
-                cells[row] = TableCell(mean, half, int(sizes[row]), top, text=text)
+                if len(values) < planned[row]:
+                    text += f" ({len(values)})"
+                cells[row] = TableCell(mean, half, len(values), top, text=text)
             printed = f"{head} ({unit})".removesuffix(" ()")
             yield ColumnGroup(name, head, ("ALL",), decimals, head=printed), cells
 
@@ -164,21 +153,20 @@ def _measured(
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """Return a dict from (column name, heading) to the values of ``key``, with one column per :func:`variant`."""
     values = runs.values(key)
-    title = measure_title(key)
     kinds = runs.runs.run[values.index].map(lambda run: variant(key, run.result))
     several = kinds.nunique() > 1
     columns = {}
     for kind, of_kind in values.groupby(kinds, sort=False):
         shown = f" ({kind})" if kind and (several or beside(key)) else ""
-        columns[key + shown if several else key, title + shown] = of_kind
-    return columns or {(key, title): values}
+        columns[key + shown if several else key, measure_title(key) + shown] = of_kind
+    return columns or {(key, measure_title(key)): values}
 
 
 def _sorted(table: ResultTable, by: str) -> ResultTable:
     """Sort rows by a column.
 
-    Settings are sorted in ascending order. Measures are sorted from best to worst, or from high to low if the better
-    direction is unknown.
+    Settings and numbers of runs are sorted in ascending order. Measures are sorted from best to worst, or from high to
+    low if the better direction is unknown.
     """
     import pandas as pd
 
@@ -187,13 +175,10 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
     for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):
         if by in (name, head, name.removesuffix(".name")):
             return replace(table, rows=sorted(table.rows, key=lambda row: sort_key(row.keys[i])))
-    shown = [*table.heads]
     for group in table.groups:
-        for i, column in enumerate(group.columns):
-            name, head = (column, group.heading(i)) if group.key == COUNTS else (group.key, group.title)
-            if by in (name, head, measure_title(name)):
-                means = pd.Series([row.cells[group.key][i].mean for row in table.rows], dtype="float64")
-                order = means.sort_values(ascending=direction(name) == "lower", kind="stable").index
-                return replace(table, rows=[table.rows[k] for k in order])
-            shown.append(head)
-    raise UserError(f"not in the table{nearest(by, shown)}", f"--sort={by}")
+        if by in (group.key, group.title, measure_title(group.key)):
+            means = pd.Series([row.cells[group.key][0].mean for row in table.rows], dtype="float64")
+            order = means.sort_values(ascending=direction(group.key) == "lower", kind="stable").index
+            return replace(table, rows=[table.rows[k] for k in order])
+    titles = [group.title for group in table.groups]
+    raise UserError(f"not in the table{nearest(by, [*table.heads, *titles])}", f"--sort={by}")

@@ -101,24 +101,23 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     Raises:
         UserError: The measure has values of several kinds in one row.
     """
-    table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
-    measured = table.join(runs.values(rule.measure), how="inner")
-    seeds = measured.groupby(["row", "candidate"])["seed"].agg(frozenset)
-    compared = seeds.groupby("row").agg(_most_common)
-    fit = seeds[[has >= compared[row] for (row, _), has in seeds.items()]]
-    at = [seed in compared[row] for seed, row in zip(measured.seed, measured.row, strict=True)]
+    import pandas as pd
+
     _check_one_kind(runs, rule)
-    by_candidate = measured.loc[at].groupby(["row", "candidate"])["value"]
-    means = by_candidate.agg(lambda values: sum(values) / len(values)).loc[fit.index]
-    if rule.better == "lower":
-        means = -means
-    best = set(means.groupby("row").idxmax())  # ties: the first
-    chosen = [
-        run.state == "done" and (run.row, run.candidate) in best and run.seed in compared[run.row]
-        for run in table.itertuples()
-    ]
+    table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
+    chosen = pd.Series(False, table.index)
+    fit = {}
+    for row, measured in table.join(runs.values(rule.measure), how="inner").groupby("row"):
+        seeds = measured.groupby("candidate")["seed"].agg(frozenset)
+        compared = _most_common(seeds)
+        eligible = seeds.index[seeds.map(compared.issubset)]
+        fit[row] = len(eligible)
+        at = measured[measured.seed.isin(compared) & measured.candidate.isin(eligible)]
+        means = at.groupby("candidate")["value"].agg(lambda values: sum(values) / len(values))
+        best = means.idxmin() if rule.better == "lower" else means.idxmax()  # ties: the first
+        chosen |= (table.row == row) & (table.candidate == best) & table.seed.isin(compared) & (table.state == "done")
     counts = table.groupby("row")["candidate"].nunique().to_frame("settings")
-    counts = counts.assign(n=table.row[chosen].value_counts(), fit=fit.groupby("row").size())
+    counts = counts.assign(n=table.row[chosen].value_counts(), fit=pd.Series(fit, dtype="int64"))
     return runs.only(chosen), counts.fillna(0).astype("int64")
 
 

@@ -12,7 +12,7 @@ from knot_runner.util.errors import UserError, nearest
 if TYPE_CHECKING:
     from knot_runner.report.frame import RunSet
 
-#: Shown without --measure where runs have none of the preferred measures.
+#: The measure that is shown without --measure if the runs have no preferred measure.
 FALLBACK = "seconds.total"
 
 
@@ -75,11 +75,6 @@ def direction(key: str) -> Direction | None:
     return next((way for way in ("lower", "higher") if way in ways), None)
 
 
-def is_share(key: str) -> bool:
-    """Return whether ``key`` is a share from 0 to 1."""
-    return top_of(key) == 1.0
-
-
 def measure_title(key: str) -> str:
     """Return the short form of ``key``: ``f1`` for ``metrics.f1.ALL``, ``bytes`` for ``costs.bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
@@ -108,7 +103,7 @@ def digits(key: str, values: Sequence[float]) -> int:
 
     Shares have three decimals. Other values have as many decimals as four significant digits need.
     """
-    if is_share(key) or not values:
+    if top_of(key) == 1 or not values:
         return 3
     if all(float(value).is_integer() for value in values):
         return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
-from knot_runner.report.frame import RunSet, name_few
+from knot_runner.report.frame import RunSet
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import MeasuredRun, finished
 from knot_runner.report.run_rows import measured_line, variant
@@ -18,13 +18,8 @@ from knot_runner.results import SEVERAL_MACHINES
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Maximum number of settings, and of values of one, named in a line; of more only the number is given.
+#: A line names at most this number of settings, and of values of a setting, and counts the others.
 _MAX_NAMED = 4
-#: State of runs whose result is not used -> what such results are called.
-LEFT_OUT_STATES = {
-    "damaged": "damaged results", "different data": "results from different data",
-    "different version": "results from a different version",
-}  # fmt: skip
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
@@ -100,7 +95,7 @@ def _seeds(runs: RunSet, rows: int) -> list[str]:
     sets = Counter(",".join(map(str, sorted(seeds))) for seeds in by_row.unique())
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
-        lines.append(f"The rows have different seeds (number of rows): {_some(each, '; ')}.")
+        lines.append(f"The rows have different seeds (number of rows): {first_few(each, _MAX_NAMED, '; ')}.")
     return lines
 
 
@@ -122,23 +117,5 @@ def _settings(values: dict[str, pd.Series]) -> str:
     named = []
     for key, column in values.items():
         texts = [text[:24] for text in sorted_texts(column.unique())]
-        named.append(f"{key} ({_some(texts)})")
+        named.append(f"{key} ({first_few(texts, _MAX_NAMED)})")
     return first_few(named, _MAX_NAMED, more=" settings")
-
-
-def _some(texts: list[str], gap: str = ", ") -> str:
-    """Return the first few of ``texts``, joined: ``a, b, ...``."""
-    return gap.join(texts[:_MAX_NAMED]) + (", ..." if len(texts) > _MAX_NAMED else "")
-
-
-def left_out(runs: RunSet) -> list[str]:
-    """Return lines on unused results, with the folder of each run and the error in its result."""
-    lines = []
-    for unused, what in LEFT_OUT_STATES.items():
-        why = []
-        for run in runs.runs.run[runs.runs.state == unused]:
-            reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
-            why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
-        if why:
-            lines.append(f"Left out: {len(why)} {what}{name_few(why)}.")
-    return lines

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_rows import leaves
+from knot_runner.report.run_rows import leaves, ranks
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from knot_runner.report.frame import RunSet
 
-#: Keys that name a choice describe differences first; the rest by group, shallower keys first.
+#: Keys that name a choice. Differences are described by these keys first, then by group, with shallow keys first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
-#: Shown whenever they differ, even if redundant.
+#: Keys that are shown whenever they differ, even if other keys already distinguish the runs.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
-#: Numbers from here on, including infinity, are compared as text.
+#: Larger numbers, including infinity, are compared as text.
 MAX_PLAIN = 1e300
-#: Maximum number of values listed in an error; of more only the number is given.
+#: An error lists at most this number of values, and counts the others.
 MAX_VALUES = 12
 # numbers that YAML 1.1 reads as strings
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
@@ -112,7 +112,7 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 def sort_places(texts: pd.Series) -> pd.Series:
     """Return the rank of each of ``texts`` in the order of :func:`sort_key`. Equal texts share a rank."""
-    rank = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
+    rank = ranks(sorted(texts.dropna().unique(), key=sort_key))
     return texts.map(rank).fillna(len(rank)).astype("int64")
 
 
@@ -158,12 +158,10 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
     Earlier keys are preferred. A key in ``kept`` is included if it distinguishes more runs than the earlier keys alone.
     """
-    import pandas as pd
-
-    codes = settings.reindex(columns=list(keys)).apply(lambda column: pd.factorize(column)[0])
+    settings = settings.reindex(columns=list(keys))
 
     def kinds(of: list[str]) -> int:
-        return len(codes.drop_duplicates(of)) if of else 1
+        return len(settings.drop_duplicates(of)) if of else 1
 
     chosen: list[str] = []
     for key in keys:
@@ -202,8 +200,8 @@ class Filter:
 
     Attributes:
         text: The filter as the user typed it.
-        key: The key before it is resolved.
-        wanted: Values in :func:`written` form; a single value for >=, <=, > and <.
+        key: The key as the user typed it, see :func:`resolve_key`.
+        wanted: The values in :func:`written` form. The signs >=, <=, > and < have a single value.
     """
 
     text: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CONFUSION = "confusion"
-#: Most columns of a heat map with numbers in the cells.
+#: Maximum number of columns of a heat map that has numbers in the cells.
 MOST_WRITTEN = 12
-#: Width of all bars at a place, letters of their names that fit, and how shares in per cent are written.
+#: Total width of the bars at a position, the number of letters that fit into an inch, and the format of percentages.
 BARS = 0.8
 LETTERS_PER_INCH = 7.0
 WHOLE = "{:.0f}"
@@ -34,14 +34,8 @@ class SeriesLook(NamedTuple):
     marker: str
 
 
-#: Name of a series -> its look.
+#: Name of a series -> its look, which is the same in every panel.
 SeriesLooks = Mapping[str, SeriesLook]
-
-
-def _series(frame: pd.DataFrame, looks: SeriesLooks) -> Iterator[tuple[SeriesLook, str, pd.DataFrame]]:
-    """Yield (look, name, rows) of each series that has rows. Looks are the same in every panel."""
-    for name, rows in frame.groupby("series", observed=True):
-        yield looks[name], name, rows
 
 
 def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
@@ -55,7 +49,8 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
-    for look, name, rows in _series(summary, looks):
+    for name, rows in summary.groupby("series", observed=True):
+        look = looks[name]
         marker = look.marker if named or len(rows) == 1 else ""
         band = Band(rows.x, rows.value, rows.low, rows.high, rows.n)
         draw_band(axes, band, look.color, ls=look.line, marker=marker, label=name)
@@ -68,11 +63,10 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a bar for the mean of each series at each position, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
-    for look, name, rows in _series(summary, looks):
+    for name, rows in summary.groupby("series", observed=True):
         errors = (rows.value - rows.low, rows.high - rows.value)
-        axes.bar(
-            rows.x, rows.value, width, yerr=errors, color=look.color, label=name, ecolor=GRAY, capsize=3, alpha=0.85
-        )
+        look = {"color": looks[name].color, "label": name, "ecolor": GRAY, "capsize": 3, "alpha": 0.85}
+        axes.bar(rows.x, rows.value, width, yerr=errors, **look)
     _name_places(axes, summary)
 
 
@@ -80,7 +74,8 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
     """Draw a box of the values of each series at each position, and each value as a point."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
-    for look, name, rows in _series(points, looks):
+    for name, rows in points.groupby("series", observed=True):
+        look = looks[name]
         values = {x: part.to_numpy() for x, part in rows.groupby("x").y}
         draw_boxes(axes, [*values.values()], look.color, 0.45, positions=[*values], widths=0.8 * width, label=name)
         axes.plot(rows.x + rng.uniform(-width / 4, width / 4, len(rows)), rows.y, ".", ms=3, color=look.color)
@@ -89,7 +84,8 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a small point for each run, and a large point for the mean of each series."""
-    for look, name, rows in _series(points, looks):
+    for name, rows in points.groupby("series", observed=True):
+        look = looks[name]
         axes.plot(rows.x, rows.y, look.marker, ms=4, alpha=0.5, color=look.color)
         axes.plot(rows.x.mean(), rows.y.mean(), look.marker, ms=9, color=look.color, mec="white", label=name)
     axes.margins(0.1)

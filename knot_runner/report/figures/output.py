@@ -18,20 +18,20 @@ from knot_runner.util.files import write_atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Format -> metadata of matplotlib that would differ between two runs; None omits them.
+#: Format -> metadata of matplotlib that would differ between two runs. None omits an entry.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-#: Inches of a journal's columns.
+#: Name of a width -> the width of a journal's column in inches.
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
-#: Limits of the width: narrower, no axis with labels fits; wider than any page.
+#: Limits of the print width. In narrower figures, no axis with labels fits; wider figures exceed every page.
 NARROWEST_MM = 60
 WIDEST_MM = 420
-#: Of title and notes on a screen: points of the type, and of an average letter's width.
+#: Font sizes of title and notes on a screen, and the average width of a letter, in points.
 TITLE_SIZE = 13
 TITLE_LETTER = 8.0
 NOTE_SIZE = 9
 NOTE_LETTER = 4.9
-#: Of notes: inches of a line, and lines for which the panels of a figure make room.
+#: Height of a line of notes in inches, and the number of lines that fit without enlarging the figure.
 NOTE_LINE = 0.15
 NOTE_LINES = 2
 
@@ -49,7 +49,9 @@ class FigureOutput:
     width: float | None = None
 
 
-_OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=None)
+#: One PNG file in the figure's screen size.
+ON_SCREEN = FigureOutput()
+_OUTPUT: ContextVar[FigureOutput] = ContextVar("figure_output", default=ON_SCREEN)
 
 
 @contextlib.contextmanager
@@ -63,8 +65,8 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """Return the output of the innermost :func:`figure_output`, by default one PNG file in the figure's screen size."""
-    return _OUTPUT.get() or FigureOutput()
+    """Return the output of the innermost :func:`figure_output`, by default :data:`ON_SCREEN`."""
+    return _OUTPUT.get()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

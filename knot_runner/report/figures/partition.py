@@ -14,7 +14,7 @@ from knot_runner.report.render.markup import csv_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Of the whole figure, and of one client's row; inches.
+#: Sizes in inches: the width and the limits of the height of the figure, and the height of a client's row.
 WIDTH = 9.5
 MIN_HEIGHT = 3.4
 MAX_HEIGHT = 8.5

@@ -11,7 +11,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.report.compare.best import identifying_keys
 from knot_runner.report.compare.measures import known_measures, measure_title
-from knot_runner.report.compare.notes import left_out, lines_on
+from knot_runner.report.compare.notes import lines_on
 from knot_runner.report.compare.settings import (
     KEPT,
     key_names,
@@ -41,14 +41,16 @@ from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import variant
 from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.report.tables.footnotes import not_counted
 from knot_runner.util.errors import UserError, counted
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
-#: participants against the models that they have just trained, of the others against the server's last model.
+#: Key -> label of the axis, and the factor from stored to drawn values. The changes are due to the server's
+#: aggregation: participants are compared with the models that they have just trained, and others with the server's
+#: last model.
 AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
@@ -64,11 +66,12 @@ AXIS_LABELS = {
     "predicted": ("predicted class", 1.0),
 }
 AXIS_UNITS = {"points": " (%)", "nats": " (nats)"}
-#: Inches: width of a figure, height of a panel alone and among others, and of a row of a heat map.
+#: Sizes in inches: the width of a figure, the height of a single panel and of one of several panels, and the height of
+#: a row of a heat map.
 FIGURE_WIDTH = 8.0
 HEIGHTS = (3.6, 3.2)
 MAP_ROW = 0.32
-#: Most lines, colors or panels.
+#: Maximum number of lines and of panels.
 MOST_SERIES = 16
 
 
@@ -77,7 +80,7 @@ class PlotRequest:
     """The request for a figure. Settings and measures have the same keys as in ``compare``.
 
     Attributes:
-        x: One of :data:`PROGRESS`, a setting or a measure; "" selects the round.
+        x: One of :data:`PROGRESS`, a setting or a measure.
         y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
         by: Settings, separated by commas, whose values have separate lines or colors; None selects all that differ.
         row, col: A setting with one panel per value.
@@ -85,7 +88,7 @@ class PlotRequest:
         mark: None selects a curve by progress, a bar by setting, a scatter plot by measure, or a box of clients.
     """
 
-    x: str = ""
+    x: str = "round"
     y: str = "accuracy"
     by: str | None = None
     row: str = ""
@@ -96,7 +99,7 @@ class PlotRequest:
     @property
     def name(self) -> str:
         """Return the figure's file name without suffix."""
-        return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
+        return f"{self.y}_by_{self.x}".replace("/", "_")
 
 
 def plotted(request: PlotRequest) -> Callable[..., list[str]]:
@@ -122,10 +125,9 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     done = runs.finished
     if done.runs.empty:
         raise UserError("none of the runs is finished", runs.out)
-    x = request.x or "round"
-    points = points_of(done, x, request.y)
+    points = points_of(done, request.x, request.y)
     y = column_of(request.y, points)
-    x = "predicted" if y == CONFUSION else column_of(x, points)
+    x = "predicted" if y == CONFUSION else column_of(request.x, points)
     points = points[list({x, y, "round", "true"} & set(points))].dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     if request.smooth < 1 and "round" in points:  # an odd number of rounds, so that the mean is centered
@@ -142,7 +144,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     grouped = shown.grouped([*used, *by])
     measures = [y] if y in known_measures(shown) else []
     rows = grouped.runs.row.nunique()
-    notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
+    notes = [*lines_on(grouped, rows, [*used, *by], measures), *not_counted(runs.runs.run), *runs.lines]
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Only the {len(shown.runs)} of {len(runs.runs)} finished runs with these values are drawn.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))

@@ -22,10 +22,11 @@ from knot_runner.util.files import LogRow
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Values of ``x`` that are totals of a training so far -> the columns of rounds.jsonl that are summed.
+#: Values of ``x`` that accumulate over rounds -> the columns of rounds.jsonl that are summed.
 SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
 PROGRESS = ("round", "clock", *SUMS)
-#: Value of ``y`` with a number for each client, in the last evaluated round; CONFUSION has one for a pair of classes.
+#: Value of ``y`` that has a number for each client in the last evaluated round. CONFUSION has one for each pair of
+#: classes.
 CLIENTS = "clients"
 
 

@@ -19,7 +19,7 @@ from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Band
-from knot_runner.report.tables.footnotes import embedded, not_counted, training_sizes
+from knot_runner.report.tables.footnotes import not_counted, sources
 from knot_runner.results import ClassNames
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colors, told apart with every kind of color vision; the yellow, too pale on white, comes last.
+#: Okabe and Ito's colors, which are distinct for every kind of color vision. Yellow is last, since it is pale on white.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
 GRAY = "#555555"
 GRID_GRAY = "#EEEEEE"
 DPI = 200
-#: Fonts and lines. Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
+#: Fonts and lines. Files contain text as text (PDF: TrueType, SVG: <text>), and identifiers in an SVG are reproducible.
 STYLE: dict[Any, Any] = {
     "font.size": 11, "axes.titlesize": "medium", "xtick.labelsize": "small", "ytick.labelsize": "small",
     "legend.fontsize": "small", "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     "axes.edgecolor": GRAY, "text.parse_math": False,
     "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner",
 }  # fmt: skip
-#: Mark -> the note that says how it is read.
+#: Mark -> the note that explains how to read it.
 READING = {
     "curve": "Lines: means over {}; bands: 95% t intervals.",
     "bar": "Bars: means over {}; whiskers: 95% t intervals.",
@@ -50,11 +50,11 @@ READING = {
     "heatmap": "Means over {}.",
     "confusion": "Rows add up to 100%. Means over {}.",
 }
-#: Points of the type in print.
+#: Font size in print, in points.
 PRINT_SIZE = 8
-#: So many names fit along an axis.
+#: Maximum number of names along an axis.
 MOST_NAMES = 30
-#: Of panels in print, inches: narrower ones come below each other; none is lower.
+#: Minimum width and height of panels in print, in inches. Panels that would be narrower are placed below each other.
 NARROWEST_PANEL = 2.2
 LOWEST_PANEL = 1.6
 
@@ -106,9 +106,7 @@ def figure_of(
             runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
         status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
         status += not_counted(loaded)
-        status += training_sizes(runs)
-        if embedded(runs):
-            status.append(f"{embedded(runs)}.")
+        status += sources(runs)
         with figure_settings():
             drawing = function(runs)
             if not isinstance(drawing, Drawing):
@@ -187,10 +185,10 @@ def seed_list(runs: Iterable[Run]) -> str:
     return ", ".join(map(str, sorted({run.seed for run in runs})))
 
 
-def seeds_note(runs: Sequence[Run], mark: str = "curve") -> str:
-    """Return a note on the seeds and on how a ``mark`` of :data:`READING` shows them."""
+def seeds_note(runs: Sequence[Run]) -> str:
+    """Return a note on the seeds and on how curves show them."""
     seeds = seed_list(runs)
-    return READING[mark].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
+    return READING["curve"].format(f"seeds {seeds}") if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:

@@ -18,7 +18,7 @@ from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import asked, footnotes, verdict_texts
 from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figures_of
-from knot_runner.report.render.table_model import ResultTable, block_title, display
+from knot_runner.report.render.table_model import ResultTable, display
 from knot_runner.report.render.text import caption, cell_texts, duration, plain
 from knot_runner.report.run_folders import Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
@@ -30,13 +30,13 @@ from knot_runner.util.processes import temporary_folder
 if TYPE_CHECKING:
     from jinja2 import Template
 
-#: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
+#: Provenance keys of a result. Results that differ in one of these keys may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "different data", "different version", "running", "missing")
 #: Groups of settings that affect no number of a run.
 NOT_SHOWN = ("paths", "tracker", "sweep", "report", "fail_fast")
-#: Stands for the value of a setting that a job does not have.
+#: Text in place of a setting that a job does not have.
 NOT_SET = "(not set)"
 
 
@@ -85,7 +85,8 @@ class Page:
         verdicts: The verdicts on all claims of the preset.
         unjudged: The reason why the claims could not be judged, or "".
         settings: A dict from key to its distinct values over the jobs.
-        versions: Pairs (provenance, number of runs), most frequent first.
+        versions: A dict from provenance key to its value in each distinct combination of values.
+        version_counts: The number of runs with each combination, most frequent first.
     """
 
     request: PageRequest
@@ -95,7 +96,8 @@ class Page:
     unjudged: str
     settings: dict[str, tuple[str, ...]]
     jobs: Sequence[tuple[Run, Standing]]
-    versions: Sequence[tuple[dict[str, str], int]]
+    versions: dict[str, list[str]]
+    version_counts: list[int]
 
     @property
     def problems(self) -> list[str]:
@@ -112,19 +114,9 @@ class Page:
         return {state: number[state] for state in JOB_STATES if number[state]}
 
     @property
-    def version_keys(self) -> list[str]:
-        """Return the provenance keys that any run has."""
-        import pandas as pd
-
-        return list(pd.DataFrame([facts for facts, _ in self.versions]))
-
-    @property
     def mixed(self) -> list[str]:
         """Return the provenance keys in which the runs differ."""
-        import pandas as pd
-
-        facts = pd.DataFrame([facts for facts, _ in self.versions], dtype=object)
-        return list(facts.columns[facts.nunique(dropna=False) > 1])
+        return [key for key, values in self.versions.items() if len(set(values)) > 1]
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
@@ -148,30 +140,34 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
     spec = request.spec
-    command = request.command
-    is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else preset_table(jobs, spec, command)
-    notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = [_draw(name, figure, jobs, notes, command) for name, figure in figures_of(spec).items()]
+    table = None
+    notes = spec.get("notes", [])
+    if spec.get("kind") not in FIGURES:
+        table = preset_table(jobs, spec, request.command)
+        notes = []  # the table has them below it
+    figures = [_draw(name, figure, jobs, notes, request.command) for name, figure in figures_of(spec).items()]
     verdicts = []
     unjudged = ""
     if spec.get("claims"):
         try:
-            verdicts = judge(jobs, spec, command)
+            verdicts = judge(jobs, spec, request.command)
         except UserError as problem:  # a damaged record must not prevent the page
             unjudged = str(problem)
     settings = values_by_setting([job.config for job in jobs])
     standings = [(run, _standing(run, unfinished)) for run in runs]
-    versions: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for run in runs:
-        if run.result:
-            facts = dict(run.result.versions)
-            for key in MADE_BY:
-                if value := getattr(run.result, key, None):
-                    facts[key] = str(value)
-            versions[tuple((key, str(value)) for key, value in facts.items())] += 1
-    made_by = [(dict(facts), number) for facts, number in versions.most_common()]
-    return Page(request, table, figures, verdicts, unjudged, settings, standings, made_by)
+    return Page(request, table, figures, verdicts, unjudged, settings, standings, *_versions(runs))
+
+
+def _versions(runs: Sequence[Run]) -> tuple[dict[str, list[str]], list[int]]:
+    """Return the distinct provenance of results by key, and the number of runs with each; see :class:`Page`."""
+    import pandas as pd
+
+    results = [run.result for run in runs if run.result]
+    facts = pd.DataFrame([result.versions for result in results], dtype=object)
+    for key in MADE_BY:
+        facts[key] = [getattr(result, key, None) or None for result in results]
+    distinct = facts.dropna(axis=1, how="all").astype(object).fillna("-").astype(str).value_counts()
+    return distinct.index.to_frame().to_dict("list"), distinct.tolist()
 
 
 def _draw(
@@ -236,6 +232,6 @@ def _template() -> Template:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
-    names = (asked, block_title, caption, cell_texts, display, duration, footnotes, verdict_texts)
+    names = (asked, caption, cell_texts, display, duration, footnotes, verdict_texts)
     environment.globals |= {function.__name__: function for function in names}
     return environment.get_template("page.html.j2")

@@ -21,7 +21,7 @@ from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import DistillResult, StagesResult
 from knot_runner.util.errors import counted
 
-#: A row of a summary: its name and values; None: a line between rows.
+#: A row of a summary: the row's name and values. None is a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
@@ -40,9 +40,13 @@ def summary_table(result: RunResult) -> Group:
 
 def metrics_summary(name: str, result: RunResult) -> Group:
     """Return each metric over all data sets, for a method family without a summary function."""
-    values = {METRICS[metric].title: row["ALL"] for metric, row in result.metrics.items() if "ALL" in row}
-    rows: list[SummaryRow] = [(title, [Text(number(value, 4))]) for title, value in values.items()]
-    return run_view(name, result, ["metric", "value"], rows, cost_lines(result))
+    return run_view(name, result, ["metric", "value"], _overall(result), cost_lines(result))
+
+
+def _overall(result: RunResult) -> list[tuple[str, list[Text]]]:
+    """Return a row per metric, with its value over all data sets."""
+    values = {METRICS[metric].title: lookup(result, f"metrics.{metric}.ALL") for metric in accuracy_first()}
+    return [(title, [bold(number(value, 3))]) for title, value in values.items() if value is not None]
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
@@ -99,11 +103,11 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
     """Return the summary of a federated run."""
-    shown = {METRICS[metric].title: lookup(result, f"metrics.{metric}.ALL") for metric in accuracy_first()}
+    rows = _overall(result)
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
     for key, title in titles.items():
-        shown[f"accuracy over clients, {title}"] = lookup(result, f"metrics.client_accuracy.{key}")
-    rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
+        if (value := lookup(result, f"metrics.client_accuracy.{key}")) is not None:
+            rows.append((f"accuracy over clients, {title}", [bold(number(value, 3))]))
     best = result.best
     sizes = result.datasets
     distilled = result.distilled

@@ -3,97 +3,33 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.render.table_model import ResultTable, block_title
+from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.render.text import caption, cell_texts, escape_csv, escape_latex, escape_markdown
 from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
-#: A cell as printed: a text, or our number, its interval and the paper's number.
-CellText = str | tuple[str, str, str]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
-@dataclass(frozen=True)
-class TextGrid:
-    """A printed table.
-
-    Attributes:
-        right: For each column, whether its cells align right (numbers).
-        title: The title above the table, or "".
-    """
-
-    heads: Sequence[str]
-    right: Sequence[bool]
-    rows: Sequence[Sequence[CellText]]
-    title: str = ""
-
-
-def markdown_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
-    """Return GitHub Markdown: the ``grids``, then the ``lines`` as a list."""
-    parts = [f"### {escape_markdown(title)}"]
-    for grid in grids:
-        rule = "|" + "".join("--:|" if right else "---|" for right in grid.right)
-        head, *rows = [f"| {' | '.join(map(_markdown_cell, row))} |" for row in (grid.heads, *grid.rows)]
-        if grid.title:
-            parts.append(f"**{escape_markdown(grid.title)}**")
-        parts.append("\n".join([head, rule, *rows]))
-    parts.append("\n".join(f"- {escape_markdown(line)}" for line in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_cell(cell: CellText) -> str:
-    if isinstance(cell, str):
-        return escape_markdown(cell)
-    mean, half, paper = cell
-    return escape_markdown(" ".join(filter(None, (mean + half, paper))))
-
-
-def latex_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
-    """Return a ``table`` environment for booktabs: a tabular for each of ``grids``, then the ``lines``."""
-    parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
-    parts.append(f"\\caption{{{escape_latex(title)}}}")
-    for grid in grids:
-        layout = "".join("r" if right else "l" for right in grid.right)
-        tabular = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
-        if grid.title:
-            tabular.insert(0, "\\par\\smallskip")
-            tabular.append(f"\\multicolumn{{{len(layout)}}}{{l}}{{\\emph{{{escape_latex(grid.title)}}}}} \\\\")
-        head, *rows = [" & ".join(map(_latex_cell, row)) + " \\\\" for row in (grid.heads, *grid.rows)]
-        parts += [*tabular, head, "\\midrule", *rows, "\\bottomrule", "\\end{tabular}"]
-    small = " ".join(map(escape_latex, lines))
-    parts.append(f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}")
-    return "\n".join([*parts, "\\end{table}"]) + "\n"
-
-
-def _latex_cell(cell: CellText) -> str:
-    if isinstance(cell, str):
-        return escape_latex(cell)
-    mean, half, paper = map(escape_latex, cell)
-    text = mean + (f"{{\\scriptsize\\,{half.strip()}}}" if half else "")
-    return text + (f" {{\\scriptsize {paper}}}" if paper else "")
-
-
-def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
-    """Return CSV with escaped texts and empty cells for None.
-
-    Floats are rounded to ``decimals``, if given, and then printed with ``digits`` significant digits.
-    """
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10) -> str:
+    """Return CSV with escaped texts, empty cells for None, and floats with ``digits`` significant digits."""
 
     def cell(value: Any) -> Any:
         if isinstance(value, str):
             return escape_csv(value)
         if isinstance(value, float | np.floating):
-            rounded = value if decimals is None else np.round(value, decimals)
-            return f"{rounded:.{digits}g}"
+            return f"{value:.{digits}g}"
         return value
 
     out = io.StringIO()
@@ -122,28 +58,27 @@ CSV_NUMBERS = ("mean", "low", "high", "std", "seeds", "planned", "diverged", "pa
 
 def table_markdown(table: ResultTable) -> str:
     """Return GitHub Markdown: one table per group of columns, then the lines as a list."""
-    return markdown_document(table.title, _grids(table), (caption(table), *table.lines))
+    return _environment().get_template("table.md.j2").render(table=table)
 
 
 def table_latex(table: ResultTable) -> str:
     """Return a ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
-    return latex_document(table.title, _grids(table), (caption(table), *table.lines))
+    return _environment().get_template("table.tex.j2").render(table=table)
 
 
-def _grids(table: ResultTable) -> list[TextGrid]:
-    """Return the blocks of the table as printed."""
-    grids = []
-    for groups in table.blocks():
-        heads = list(table.heads)
-        rows: list[list[CellText]] = [list(row.heads) for row in table.rows]
-        for group in groups:
-            for i, column in enumerate(group.columns):
-                heads.append(group.heading(i) + (" (global)" if column in group.of_global else ""))
-            for row, texts in zip(table.rows, rows, strict=True):
-                texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
-        right = [i >= len(table.heads) for i in range(len(heads))]
-        grids.append(TextGrid(heads, right, rows, "" if table.reading else block_title(groups)))
-    return grids
+@functools.cache
+def _environment() -> Environment:
+    """Return the environment of the templates, whose tags ``<% %>`` and ``<< >>`` do not occur in LaTeX."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        block_start_string="<%", block_end_string="%>", variable_start_string="<<", variable_end_string=">>",
+        loader=PackageLoader("knot_runner.report.render", "."), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {"md": escape_markdown, "tex": escape_latex}
+    environment.globals |= {"caption": caption, "cell_texts": cell_texts}
+    return environment
 
 
 def table_csv(table: ResultTable) -> str:
@@ -157,8 +92,10 @@ def table_csv(table: ResultTable) -> str:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
                 low, high = cell.band
                 values = vars(cell) | {"low": low, "high": high, "seeds": cell.n}
-                rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
-    return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)
+                numbers = (values[name] for name in CSV_NUMBERS)
+                rounded = [number if number is None else np.round(number, 6) for number in numbers]
+                rows.append([*row.keys, column, group.metric or group.key, *rounded])
+    return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows)
 
 
 def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:

@@ -10,7 +10,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS
 from knot_runner.report.statistics.intervals import Estimate
 
-#: Method -> its title, in the order of tables; methods without one have their names.
+#: Method -> title of the method, in the order of tables. Other methods are displayed by name.
 METHOD_TITLES: Table[str] = Table("METHOD_TITLES", {}, papers="titles")
 
 
@@ -68,7 +68,7 @@ class ColumnGroup:
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
 
 
-#: Cells of a row by key of their group, in column order.
+#: Key of a group of columns -> the row's cells in this group, in column order.
 Cells = Mapping[str, Sequence[TableCell]]
 
 
@@ -77,8 +77,9 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The values of settings that identify the row, as a user types them; None for a setting that its runs lack.
-        heads: The same values as printed.
+        keys: The values of the settings that identify the row, as a user types them. None stands for a setting that the
+            runs do not have. In a comparison, the numbers of runs follow.
+        heads: The ``keys`` as printed.
         cells: The numbers of the row.
     """
 
@@ -87,7 +88,7 @@ class TableRow:
     cells: Cells
 
 
-#: Rows, their heads, groups of columns, and lines under the table.
+#: Rows, headings of the row names, groups of columns, and lines under the table.
 Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence[str]]
 
 
@@ -96,9 +97,10 @@ class TableLayout:
     """How a terminal shows a table.
 
     Attributes:
-        wide_heads: Whether each head has a separate column. Otherwise, further heads are below the first one.
+        wide_heads: Whether each head has a separate column if the width allows. Otherwise, further heads are below the
+            first one.
         uniform: Whether all grids have the layout of the widest grid.
-        splits: Whether the groups of a grid that is too wide are placed below each other.
+        splits: Whether the groups of a grid that is too wide are distributed over several grids.
     """
 
     wide_heads: bool = False
@@ -111,30 +113,30 @@ class ResultTable:
     """A table. No row is marked as best, because only claims decide which method is better.
 
     Attributes:
-        kind: One of TABLE_KINDS, or ``compare``.
-        lines: Footnotes.
-        keys: The settings below ``heads``, for a comparison. A comparison has a single grid without a title.
-        reading: How to read a cell, for a comparison.
+        heads: The headings of the columns that name the rows.
+        lines: The footnotes.
+        keys: In a comparison, the dotted key of each setting in ``heads``, and the name of each number of runs.
+        right: In a comparison, whether each column in ``heads`` contains numbers, which align right.
+        reading: In a comparison, the explanation of a cell. A comparison has a single grid without a title.
     """
 
-    kind: str
     title: str
     heads: Sequence[str]
     groups: Sequence[ColumnGroup]
     rows: Sequence[TableRow]
     lines: Sequence[str]
     keys: Sequence[str] = ()
+    right: Sequence[bool] = ()
     reading: str = ""
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns by their ``block``, which names the grid."""
-        return list(by_key((group.block, group) for group in self.groups).values())
+        """Return the groups of columns by their ``block``, which names the grid; one empty list without groups."""
+        return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
-
-def block_title(groups: Sequence[ColumnGroup]) -> str:
-    """Return the heading of groups that share one grid."""
-    return groups[0].block or "; ".join(group.title for group in groups)
+    def block_title(self, groups: Sequence[ColumnGroup]) -> str:
+        """Return the heading of groups that share one grid; "" for a comparison."""
+        return "" if self.reading else groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:

@@ -15,17 +15,19 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
 from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
-#: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
+#: Width of output that is not a terminal. It exceeds the width of every table, so that no table is folded.
 PIPE_WIDTH = 1000
-#: Width at which a grid is measured, to see whether it fits less.
+#: Width at which the full width of a grid is measured.
 WIDEST_GRID = 10_000
-#: Width at which a text below a number is wrapped; no interval is as wide.
+#: Width at which a text below a number is wrapped. It exceeds the width of every interval.
 NARROW_CELL = 16
-#: A row of a table; None: a line between rows, in a summary.
+#: Width at which the settings below a row's first head are wrapped.
+SETTINGS_WIDTH = 32
+#: A row of a table. In a summary, None is a line between rows.
 TerminalRow = Sequence[str | Text] | None
 
 
@@ -72,16 +74,13 @@ def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], titl
 
 
 def results_grid(
-    columns: Sequence[TerminalColumn],
-    rows: Iterable[TerminalRow],
-    padding: tuple[int, int, int, int] = (0, 2, 0, 0),
-    head_style: str = "",
+    columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], padding: tuple[int, int, int, int] = (0, 2, 0, 0)
 ) -> Table:
     """Return a table of numbers of many runs, with plain heads.
 
     ``padding`` is the space above, right of, below and left of the text in a cell.
     """
-    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
+    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=""), columns, rows)
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
@@ -124,34 +123,40 @@ class TerminalTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
-        yield text_line(table.title, "bold")
+        layout = table.layout
         blocks = table.blocks()
-        wide = [_grid(table, groups, stacked=False) for groups in blocks]
-        whole = [fits(grid, console, options) for grid in wide]
-        if table.layout.uniform:
+        wide_heads = layout.wide_heads and fits(_grid(table, blocks[0][:1], wide_heads=True), console, options)
+        whole = [fits(_grid(table, groups, wide_heads), console, options) for groups in blocks]
+        if layout.uniform:
             whole = [all(whole)] * len(whole)
-        for groups, grid, fit in zip(blocks, wide, whole, strict=True):
+        yield text_line(table.title, "bold")
+        for groups, fit in zip(blocks, whole, strict=True):
             yield Text("")
-            yield text_line(block_title(groups), "italic")
-            if fit:
-                yield grid
-            elif table.layout.splits:
+            if title := table.block_title(groups):
+                yield text_line(title, "italic")
+            parts = [groups]
+            if not fit and layout.splits:
+                parts = [[]]
                 for group in groups:
-                    if group is not groups[0]:
-                        yield Text("")
-                    yield _grid(table, (group,), stacked=False)
-            else:
-                yield _grid(table, groups, stacked=True)
+                    if parts[-1] and not fits(_grid(table, [*parts[-1], group], wide_heads), console, options):
+                        parts.append([])
+                    parts[-1].append(group)
+            for i, part in enumerate(parts):
+                if i:
+                    yield Text("")
+                yield _grid(table, part, wide_heads, stacked=not fit and not layout.splits)
         yield Text("")
-        yield Text(caption(table), style=DIM)
-        yield from (text_line(text, DIM) for text in table.lines)
+        yield from (text_line(text, DIM) for text in (caption(table), *table.lines))
 
 
-def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
+def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, stacked: bool = False) -> Table:
     """Return one grid."""
-    head_columns = len(table.heads) if table.layout.wide_heads else 1
+    head_columns = len(table.heads) if wide_heads else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
-    columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:head_columns]]
+    right = table.right or [False] * len(table.heads)
+    columns = []
+    for head, is_right in zip(table.heads[:head_columns], right, strict=False):
+        columns.append(TerminalColumn(Text(lead + plain(head)), right=is_right, no_wrap=not stacked))
     for group in groups:
         for i, column in enumerate(group.columns):
             above = "global\n" if column in group.of_global else lead
@@ -159,12 +164,16 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> T
     rows = []
     for row in table.rows:
         texts = [text_line(head) for head in row.heads[:head_columns]]
-        for head in filter(None, row.heads[head_columns:]):
-            texts[-1].append(f"\n{plain(short_line(head))}", style=DIM)
+        below = [short_line(head) for head in row.heads[head_columns:] if head]
+        if table.keys:
+            named = zip(table.heads[head_columns:], row.heads[head_columns:], strict=True)
+            below = textwrap.wrap(" ".join(f"{name}={head}" for name, head in named if head), SETTINGS_WIDTH)
+        for line in below:
+            texts[-1].append(f"\n{plain(line)}", style=DIM)
         for group in groups:
             texts += [_cell(cell, group, stacked) for cell in row.cells[group.key]]
         rows.append(texts)
-    return results_grid(columns, rows, padding=(0, 0, 0, 1))
+    return results_grid(columns, rows, padding=(0, 0, 0, 2 if table.keys else 1))
 
 
 def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:

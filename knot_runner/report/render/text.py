@@ -13,7 +13,7 @@ from knot_runner.report.statistics.intervals import MAX_SEEDS, Estimate, clipped
 
 # a group of settings as a value: {kind:soup,lr:0.01}
 _GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
-# C0, C1, and the marks that reorder or hide text
+# control characters C0 and C1, and characters that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",

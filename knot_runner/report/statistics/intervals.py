@@ -1,7 +1,7 @@
 """95% intervals, and the draws of test items for the bootstrap.
 
-The intervals are Student's t for a mean over seeds, Wilson's for a share, and the percentile bootstrap for a metric
-(Efron 1979). All runs with the same test set use the same draws of test items.
+The intervals are Student's t for a mean over seeds, and the percentile bootstrap for a metric (Efron 1979). All runs
+with the same test set use the same draws of test items.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 2000
-#: Maximum number of further seeds suggested.
+#: Reports suggest at most this number of further seeds.
 MAX_SEEDS = 100
-#: Numbers of draws held at once: 32 MB.
+#: Maximum number of draws in memory at the same time: 32 MB.
 DRAWS = 4_000_000
 
 
@@ -98,77 +98,25 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
     return None
 
 
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """Return the 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
-    z = normal_quantile((1 + LEVEL) / 2)
-    spread = z**2 / count
-    center = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
-    return max(center - half, 0.0), min(center + half, 1.0)
+def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield how often each of ``items`` test items is drawn in each resample, [rows, items] float32.
 
-
-def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-    """Return sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
-
-    The draws depend only on N and ``seed``, so that the columns of other runs use the same items.
+    A product with columns [items, K] is the columns' sums over each resample. The draws are those of
+    :func:`item_draws`.
     """
-    items = len(columns)
-    values = columns.astype(np.float32)
-    sums = []
-    for drawn in item_draws(items, seed, resamples):
+    for drawn in item_draws(items, seed):
         rows = len(drawn)
         draws = drawn + np.arange(rows)[:, None] * items
-        weights = np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items)
-        sums.append(weights.astype(np.float32) @ values)
-    return np.concatenate(sums).astype(np.float64)
+        yield np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float32)
 
 
-def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
+def item_draws(items: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
 
-    Each array contains a part of the resamples.
+    Each array contains a part of the :data:`RESAMPLES`. The draws depend only on ``items`` and ``seed``, so that all
+    runs with the same test set use the same items.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)
-    for first in range(0, resamples, step):
-        yield rng.integers(0, items, (min(step, resamples - first), items))
-
-
-# ------------------------------------------------------------------------------------------------------- association
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement of approximate numbers with exact numbers.
-
-    Attributes:
-        spearman: The rank correlation (Spearman 1904).
-        kept: The number of pairs that both lists have in the same order.
-        relations: The number of all pairs.
-        inflation: The median ratio to the exact number; NaN if an exact number is 0.
-    """
-
-    spearman: float
-    kept: int
-    relations: int
-    inflation: float
-
-
-def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
-    """Return the agreement of ``ours`` [M] with ``exact`` [M], all non-negative.
-
-    Return None for M < 2, or if all numbers of one list are equal.
-    """
-    if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
-        return None
-    from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
-
-    first, second = np.triu_indices(len(exact), 1)
-    same = np.sign(ours[first] - ours[second]) == np.sign(exact[first] - exact[second])
-    inflation = float(np.median(ours / exact)) if exact.min() > 0 else float("nan")
-    return Agreement(float(spearmanr(ours, exact).statistic), int(same.sum()), len(same), inflation)
-
-
-def log_log_slopes(places: Sequence[float], rows: np.ndarray) -> list[float]:
-    """Return the least-squares slope of log(row) over log(``places``) [N] for each of ``rows`` [R, N], all positive."""
-    return list(map(float, np.polyfit(np.log(places), np.log(rows).T, 1)[0]))
+    for first in range(0, RESAMPLES, step):
+        yield rng.integers(0, items, (min(step, RESAMPLES - first), items))

@@ -29,7 +29,7 @@ def _problem(parts: object, request: TableRequest) -> str:
     return "" if len(parts) == 4 else f"a tuple of {len(parts)} instead of {wanted}"
 
 
-#: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.
+#: Name in ``report.kind`` -> kind of table. A plug-in can add kinds.
 TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "methods": TableKind(methods_table, computed_metrics, printed="methods"),
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
@@ -37,75 +37,47 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 
 
 def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
-    """Return the table of a preset whose ``report:`` is ``spec``. Raises the errors of :func:`build_table`."""
-    notes = list(spec.get("notes", []))
-    kind = spec.get("kind", "methods")
-    metrics = spec.get("metrics", table_kind(kind).usual)
-    return build_table(jobs, spec.get("paper"), metrics, kind=kind, notes=notes, command=command, options=spec)
+    """Return the table of a preset.
 
+    Args:
+        jobs: The jobs of the preset, finished or not.
+        spec: The preset's ``report:``. ``kind`` is one of :data:`TABLE_KINDS`, ``paper`` names the printed table to
+            show next to ours, and ``notes`` are printed below the table.
+        command: The command that runs the jobs.
 
-def build_table(
-    jobs: Sequence[Job],
-    paper: str | None,
-    metrics: Sequence[str],
-    kind: str = "methods",
-    notes: Sequence[str] = (),
-    command: str = "",
-    options: Config | None = None,
-) -> ResultTable:
-    """Return the table of ``jobs``.
-
-    ``kind`` is one of :data:`TABLE_KINDS`:
-
-    - methods: methods x data sets
-    - grid: settings x ALL
-    - gains: a grid with each method's gain over ``options["reference"]``, and its teacher
-    - personal: a grid with the trade-offs of clients' personalized models
-    - locals: data sets, their sizes and local models
-    - temperatures: temperatures x cases, for federated runs
-    - trace: temperatures x rounds
-    - clustered: clients x graphs
-
-    ``paper`` names the printed table to show next to ours. ``metrics`` selects f1, accuracy and sd, in this order. For
-    temperatures, ``metrics`` selects from ``CHILLING_COLUMNS``; for clustered, from ``ACCURACY_WEIGHTINGS``; a trace
-    has fixed metrics. ``notes`` are printed below the table. ``options`` is the preset's ``report:``.
-
-    Raises :class:`UserError` if no run is done, naming the ``command`` that runs the jobs. Also raises it for an
-    unknown kind, metric or printed table, and for runs or a printed table of another task.
+    Raises:
+        UserError: No run is done, the kind, a metric or the printed table is unknown, or the runs or the printed table
+            have another task.
     """
-    made_by = table_kind(kind)
-    printed = printed_table(made_by, kind, paper, metrics)
+    name = spec.get("kind", "methods")
+    if name not in TABLE_KINDS:
+        raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
+    kind = TABLE_KINDS[name]
+    printed = printed_table(name, spec)
     runs = load_runs(jobs, command)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
-    rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
+    request = TableRequest(runs, printed, spec.get("metrics", kind.usual), spec)
+    rows, heads, groups, lines = kind.make(request)
     lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
-        lines = [*lines, f"Create the missing runs with: {rest}"]
-    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
-    return ResultTable(kind, title, heads, groups, rows, [*lines, *notes], layout=made_by.layout)
+        lines.append(f"Create the missing runs with: {rest}")
+    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {name}"
+    return ResultTable(title, heads, groups, rows, [*lines, *spec.get("notes", ())], layout=kind.layout)
 
 
-def table_kind(name: str) -> TableKind:
-    """Return the kind of table ``name``.
-
-    Raises:
-        UserError: ``name`` is unknown.
-    """
-    if name not in TABLE_KINDS:
-        raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
-    return TABLE_KINDS[name]
-
-
-def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
-    """Return the paper's table to show next to ours, after checking that ``kind`` and ``metrics`` fit."""
-    known = made_by.metrics() if made_by.metrics else metrics
+def printed_table(name: str, spec: Config) -> PrintedTable | None:
+    """Return the paper's table to show next to ours, after checking that it and the metrics fit the kind ``name``."""
+    kind = TABLE_KINDS[name]
+    metrics = spec.get("metrics", kind.usual)
+    known = kind.metrics() if kind.metrics else metrics
     for metric in metrics:
         if metric not in known:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}", "report.metrics")
+    paper = spec.get("paper")
     table = read_printed(paper) if paper else None
-    if table and table.kind != made_by.printed:
-        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{kind}'")
-    if made_by.needs and table is None:
-        raise UserError(f"a table of kind '{kind}' needs the published table ({made_by.needs})")
+    if table and table.kind != kind.printed:
+        raise UserError(f"the published table {paper} cannot be shown next to a table of kind '{name}'")
+    if kind.needs and table is None:
+        raise UserError(f"a table of kind '{name}' needs the published table ({kind.needs})")
     return table

@@ -19,9 +19,9 @@ from knot_runner.results.training import StagesResult
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A run with less than this share of the paper's training images is not comparable by digits.
+#: A run is compared with the paper only if it has at least this share of the paper's training images.
 MIN_SHARE = 0.5
-#: Maximum number of rows or damaged files named in a line; of more only the number is given.
+#: A line names at most this number of rows or damaged files, and counts the others.
 _MAX_NAMED = 4
 
 
@@ -55,8 +55,8 @@ def sources(runs: Iterable[Run]) -> list[str]:
     """Return lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
-    if "embedded" in kinds:
-        lines.append(f"{embedded(runs)}: not comparable with published results.")
+    if description := embedded(runs):
+        lines.append(f"{description}: not comparable with published results.")
     return lines + training_sizes(runs)
 
 

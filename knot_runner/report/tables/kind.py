@@ -43,18 +43,16 @@ class TableRequest:
     """Inputs of a table.
 
     Attributes:
-        runs: The runs of the preset, finished or not.
+        runs: The finished and unfinished runs of the preset.
         printed: The paper's table to show next to ours, or None.
         metrics: The metrics in the table, in order.
         options: The preset's ``report:``.
-        command: The command that runs the preset.
     """
 
     runs: Sequence[Run]
     printed: PrintedTable | None
     metrics: Sequence[str]
     options: Config
-    command: str
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ class TableKind:
     """A kind of table.
 
     Attributes:
-        make: Returns rows, their heads, groups of columns and footnotes.
-        metrics: Returns the valid names in ``report.metrics``; None accepts any name.
+        make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
+        metrics: A function that returns the valid names in ``report.metrics``; None accepts every name.
         usual: The default metrics.
         printed: The kind of the paper's table that can be shown next to ours, or "".
         needs: A suitable printed table, if this kind takes its rows or columns from a printed table; otherwise "".

@@ -72,14 +72,12 @@ def methods_by_data(
         cells: dict[str, Sequence[TableCell]] = {}
         for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
-            if group.variant not in (None, *variants(key, members.run)):
-                cells[group.key] = (TableCell(),) * len(columns)
-                continue
             in_group = [run for run in finished(members.run) if group.variant in (None, variant(key, run.result))]
+            printed = table if in_group or group.variant is None else None
             of_group = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
-                theirs = printed_value(table, metric, method, column) if table else None
+                theirs = printed_value(printed, metric, method, column) if printed else None
                 is_comparable = same_sets if column == "ALL" else same_kind
                 of_group.append(aggregate(ours, members, theirs, is_comparable, top_of(metric)))
             cells[group.key] = of_group
@@ -98,8 +96,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     """Return rows of methods in the paper's order. Other methods and labels keep the requested order."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     rank = ranks(METHOD_TITLES)
-    order = rows.method.map(lambda method: rank.get(method, len(rank)))
-    return rows.loc[order.sort_values(kind="stable").index]
+    return rows.sort_values("method", key=lambda methods: methods.map(rank).fillna(len(rank)), kind="stable")
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:

@@ -8,16 +8,15 @@ import pytest
 from knot_runner.report.claims.measures import check_target
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.render.terminal import TerminalTable
-from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
-from tests.unit.report.made_runs import shown
+from tests.unit.report.made_runs import build_table, shown
 
 ALL = ["accuracy", "delta", "loss", "plain_loss", "rounds", "speedup"]
 CNN, RESNET = ("cnn_mcmahan", "cnn"), ("resnet18", "resnet")
 
 
 def build(jobs, metrics=ALL, paper="chill/table1", **options):
-    return build_table(jobs, paper, metrics, kind="temperatures", options=options)
+    return build_table(jobs, paper, metrics, kind="temperatures", **options)
 
 
 def cell(table, settings, metric, case="FEMNIST-DNN"):

@@ -232,3 +232,15 @@ def test_matrix_summary_groups_many_clients():
 
 def test_reader_of_measures_refuses_file_with_wrong_checksum(factory):
     refuse_changes(factory.made(), "measures.safetensors", lambda run: _scatter(None, run))
+
+
+def test_agreement_by_hand():
+    """Exact 1, 2, 4; ours 3, 2, 8: ranks 2, 1, 3 for 1, 2, 3, so rho = 1 - 6 * 2 / 24; one of three orders turned."""
+    found = data_distances.agreement_of(np.array([3.0, 2.0, 8.0]), np.array([1.0, 2.0, 4.0]))
+    assert found == (pytest.approx(0.5), pytest.approx(2 / 3), 2.0)  # ratios 3, 1, 2
+
+
+def test_agreement_is_none_without_an_order():
+    some, flat = np.array([1.0, 2.0, 4.0]), np.ones(3)
+    assert data_distances.agreement_of(some, flat) is None and data_distances.agreement_of(flat, some) is None
+    assert data_distances.agreement_of(some[:1], some[:1]) is None

@@ -9,9 +9,8 @@ import pytest
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.render.table_model import METHOD_TITLES, display
 from knot_runner.report.render.terminal import TerminalTable
-from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
-from tests.unit.report.made_runs import shown
+from tests.unit.report.made_runs import build_table, shown
 
 
 def rows_of(table):
@@ -128,7 +127,7 @@ def test_locals_are_beside_table_1(factory):
 
 def gains_of(jobs, metric="f1"):
     """The table of gains over Entropy-A, and its cells by keys of the row."""
-    table = build_table(jobs, None, [metric], kind="gains", options={"reference": "entropy_a"})
+    table = build_table(jobs, None, [metric], kind="gains", reference="entropy_a")
     return table, {row.keys: {name: cells[0] for name, cells in row.cells.items()} for row in table.rows}
 
 

@@ -10,8 +10,9 @@ from knot_runner.engine import hardware
 from knot_runner.engine.commit import COMMIT_SHARE, MAX_UNCOMMITTED, Commit, Commits, stands
 from knot_runner.pipelines import context
 from knot_runner.pipelines.distillation import _all_there
-from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.answer import compare_runs
 from knot_runner.report.compare.settings import parse_filter
+from knot_runner.report.frame import selected_runs
 from tests.runs import run
 from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_TAUGHT, replaced
 
@@ -151,4 +152,4 @@ def test_parts_of_another_machine_are_reported(tmp_path, monkeypatch, words, cha
 
 
 def compared(out, *filters):
-    return compare_runs(Question(out=out, filters=tuple(map(parse_filter, filters))))
+    return compare_runs(selected_runs(out, list(map(parse_filter, filters))))

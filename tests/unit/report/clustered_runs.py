@@ -6,8 +6,7 @@ from pathlib import Path
 from knot_runner.config.strict import digest
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.build import build_table
-from tests.unit.report.made_runs import FederatedFactory, put, seal
+from tests.unit.report.made_runs import FederatedFactory, build_table, put, seal
 
 BOTH = ["clusters", "weighted"]
 

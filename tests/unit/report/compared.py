@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from knot_runner.config.settings.run_id import run_id
-from knot_runner.report.compare.answer import CELL_READING, Question, compare_runs
-from knot_runner.report.compare.files import COUNTS
+from knot_runner.report.compare.answer import CELL_READING, compare_runs
 from knot_runner.report.compare.settings import parse_filter
-from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
+from knot_runner.report.frame import selected_runs
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableLayout, TableRow
 from knot_runner.report.run_folders import Job
 from tests.changed_settings import replaced
 from tests.contents import write_content
@@ -77,20 +77,20 @@ def failed(root, **changes):
 
 
 def ask(root, *filters, **rest):
-    return compare_runs(Question(out=root, filters=tuple(map(parse_filter, filters)), **rest))
+    return compare_runs(selected_runs(root, list(map(parse_filter, filters))), **rest)
 
 
 def heads(table):
-    counts, *measures = table.groups
-    return [*table.heads, *counts.heads, *(group.title for group in measures)]
+    return [*table.heads, *(group.title for group in table.groups)]
 
 
 def cells(table):
     """Each row's settings, counts, and estimates, None where it has none."""
+    settings = table.keys.index("n")
     rows = []
     for row in table.rows:
-        measured = [own[0] if own[0].n else None for key, own in row.cells.items() if key != COUNTS]
-        rows.append((*row.keys, *(cell.n for cell in row.cells[COUNTS]), *measured))
+        measured = [own[0] if own[0].n else None for own in row.cells.values()]
+        rows.append((*row.keys[:settings], *map(int, row.keys[settings:]), *measured))
     return rows
 
 
@@ -100,14 +100,15 @@ def column(table, index):
 
 def table_of(names, rows, measures=(), lines=(), title="t"):
     """A table of ``rows``: a setting for each of ``names``, the number of runs, and a cell for each of ``measures``."""
-    groups = [ColumnGroup(COUNTS, "", ("n",), 0), *(ColumnGroup(name, name, ("ALL",), head=name) for name in measures)]
+    groups = [ColumnGroup(name, name, ("ALL",), head=name) for name in measures]
+    names = [*names, "n"]
     body = []
     for row in rows:
-        keys, (n, *found) = row[: len(names)], row[len(names) :]
+        (*keys, n), found = row[: len(names)], row[len(names) :]
         own = {name: [cell or TableCell()] for name, cell in zip(measures, found, strict=True)}
-        own[COUNTS] = [TableCell(n, n=n, text=str(n))]
-        body.append(TableRow(keys, tuple(key or "" for key in keys), own))
-    return ResultTable("compare", title, tuple(names), groups, body, lines, tuple(names), CELL_READING)
+        body.append(TableRow((*keys, str(n)), (*(key or "" for key in keys), str(n)), own))
+    layout = TableLayout(wide_heads=True, splits=True)
+    return ResultTable(title, names, groups, body, lines, names, [False] * len(names), CELL_READING, layout)
 
 
 def text(table):

@@ -15,6 +15,7 @@ from safetensors import numpy as safetensors
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.report.tables.build import preset_table
 from knot_runner.results import BYTES, FLOPS
 from tests.contents import write_content
 from tests.golden.messages import refuses
@@ -103,6 +104,11 @@ def shown(renderable, width=80, color_system=None):
     out = io.StringIO()
     Console(file=out, width=width, force_terminal=bool(color_system), color_system=color_system).print(renderable)
     return out.getvalue()
+
+
+def build_table(jobs, paper, metrics, kind="methods", **more):
+    """The table of ``jobs``; ``more``: notes and other keys of a preset's ``report:``."""
+    return preset_table(jobs, {"kind": kind, "paper": paper, "metrics": metrics, **more}, "")
 
 
 def csv_rows(path):

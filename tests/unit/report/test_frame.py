@@ -73,5 +73,8 @@ def test_selected_runs_are_those_of_the_filters(runs):
     assert set(kept.metrics.index) == set(kept.runs.index)
     assert set(np.unique(frame["method.temperature"])) == {0.05, 1.0}
     pd.testing.assert_frame_equal(kr.runs("method.temperature<=1 seed=0,7", out=runs.out).frame(), frame)
+    assert [str(run.folder) for run in kr.runs("method.temperature<=1 seed=0", out=runs.out)] == list(
+        frame["folder"].unique()
+    )
     with refuses():
         kr.runs("seed=77", out=runs.out).frame()

@@ -9,7 +9,6 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from knot_runner import METRICS, Metric, metrics
 from knot_runner.pipelines.parties.evaluation import measure_all
-from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
 from knot_runner.report.statistics.intervals import RESAMPLES
@@ -48,24 +47,14 @@ def drawn(labels):
     return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
 
 
-def test_replicates_share_items_across_runs_metrics_and_blocks(factory, monkeypatch):
+def test_replicates_share_items_across_runs_and_metrics(factory):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
     runs, wanted = made(jobs), [Want(job.run_id, "after", "accuracy") for job in jobs]
     alone, _ = replicates(wanted, runs)
     beside, _ = replicates([*wanted, *(Want(job.run_id, "after", "f1") for job in jobs)], runs)
-    monkeypatch.setattr(claims_items, "WIDEST", 4)
-    blocks, _ = replicates(wanted, runs)
     assert np.array_equal(alone[wanted[0]], alone[wanted[2]])  # the same predictions
     for want in wanted:
-        assert np.array_equal(alone[want], beside[want]) and np.array_equal(alone[want], blocks[want])
-
-
-def test_replicates_name_damaged_predictions_and_keep_others(factory):
-    good, bad = (knot(factory, "sinkhorn_e", seed, 1.0) for seed in (0, 1))
-    (bad.folder / "predictions.safetensors").write_bytes(b"x" * 100)
-    found, problems = replicates([Want(job.run_id, "after", "sd") for job in (good, bad)], made([good, bad], "make it"))
-    assert [want.run_id for want in found] == [good.run_id]
-    assert str(bad.folder) in problems[bad.run_id] and "make it" in problems[bad.run_id]
+        assert np.array_equal(alone[want], beside[want])
 
 
 def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
@@ -305,6 +294,7 @@ def test_judge_treats_value_list_as_one_side(factory):
 
 
 def test_accuracy_over_clients_needs_its_records(tmp_path):
-    """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them the runs are left out."""
+    """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them only seeds count."""
     found = judged(clustered_runs.two_seeds(tmp_path), lift())[0]
-    assert found.verdict == "no runs" and "do not save rounds.jsonl" in found.note
+    assert found.effect == pytest.approx(72)
+    assert "items are not resampled: runs of kind 'federated' do not save rounds.jsonl" in found.note

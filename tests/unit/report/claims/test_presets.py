@@ -10,14 +10,14 @@ from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.check import check_report
-from knot_runner.report.claims.spec import read_claims
+from knot_runner.report.claims.spec import claim_settings
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
 from tests.of_papers import WORDS, of_papers
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
-CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
+CLAIMED = {name: claims for name, preset in PRESETS.items() if (claims := claim_settings(preset["report"]).claims)}
 #: A small part of a grid that has all that its claims compare.
 PARTS = {
     **{f"fedwad/table{i}": ["partition.num_clients=20"] for i in range(1, 6)},
@@ -127,7 +127,9 @@ def test_report_of_every_preset_passes():
     {"kind": "methodz"}, pytest.param({"kind": ["grid"]}, marks=pytest.mark.paper(*WORDS)), {"metrics": ["acuracy"]},
     {"metrics": "f1"}, {"paper": "knot_table9"}, {"paper": "chill/table1"}, {"figures": ["plto"]}, {"seeds": 1},
     {"claims": [CLAIM | {"measure": "acc"}]}, {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1},
-    {"metrics": [[1]]}, {"figures": [[1]]}, {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]},
+    {"metrics": [[1]]}, {"figures": [[1]]},
+    {"figures": [{"z": "round"}]}, {"figures": [{"mark": "pie"}]},
+    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]},
     pytest.param({"target": 2}, marks=pytest.mark.paper("chill")), {"unlike": " "},
 ]))  # fmt: skip
 def test_misspelled_report_is_refused(spec):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from knot_runner.report.claims.items import Want, replicates
-from knot_runner.report.claims.spec import Claim, planned_seeds
+from knot_runner.report.claims.spec import Claim, claim_settings
 from knot_runner.report.claims.verdicts import threshold
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.statistics.effects import EffectEstimate, seeds_suggested
@@ -231,10 +231,10 @@ def test_planned_seeds_follow_preset_within_range(factory):
     assert [judged(jobs, claim(), seeds=n)[0].look for n in (2, 5, 6)] == [4, 5, 0]
     with refuses():
         judged(jobs, claim(), seeds=1)
-    assert planned_seeds({}) == 3
+    assert claim_settings({}).seeds == 3
     for wrong in (True, 2.5, "3", 1001):
         with refuses():
-            planned_seeds({"seeds": wrong})
+            claim_settings({"seeds": wrong})
 
 
 def test_auc_interval_stops_at_1(factory):

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.compare.files import TerminalComparison, comparison_csv, exact_frame, form_of, write
+from knot_runner.report.compare.files import comparison_csv, exact_frame
 from knot_runner.report.render.markup import table_latex, table_markdown
 from knot_runner.report.render.table_model import TableCell
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.statistics.intervals import mean_estimate
-from tests.golden.messages import refuses
 from tests.unit.report.compared import ask, begun, made, table_of
 from tests.unit.report.made_runs import shown
 
@@ -65,7 +65,7 @@ def test_column_of_a_frame_has_one_type(cells, exact, dtype):
 
 def test_hostile_names_are_escaped():
     table = table_of([HOSTILE], [(HOSTILE, 1)], lines=[HOSTILE], title=HOSTILE)
-    assert "\x1b" not in shown(TerminalComparison(table), 200)
+    assert "\x1b" not in shown(TerminalTable(table), 200)
     line = comparison_csv(table).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
     markdown, latex = table_markdown(table), table_latex(table)
@@ -78,7 +78,7 @@ def test_long_names_are_cut_in_print_alone(tmp_path):
     for name in ("x" * 200, "y"):
         made(tmp_path, 0.5, method__name=name)
     table = ask(tmp_path)
-    assert "x" * 41 not in shown(TerminalComparison(table), 80) + table_markdown(table)
+    assert "x" * 41 not in shown(TerminalTable(table), 80) + table_markdown(table)
     assert "x" * 200 in comparison_csv(table)
 
 
@@ -87,7 +87,7 @@ def test_terminal_of_every_width_shows_every_number(width):
     keys, measures = [f"method.key{i}" for i in range(7)], [f"metrics.m{i}.ALL" for i in range(6)]
     estimates = (TableCell(i + 0.125, 0.5, 3, text=f"{i}.125±0.500") for i in range(6))
     table = table_of(keys, [(*(f"value{i}" for i in range(7)), 3, *estimates)], measures)
-    text = shown(TerminalComparison(table), width)
+    text = shown(TerminalTable(table), width)
     assert max(map(len, text.splitlines())) <= width
     assert all(f"{i}.125±0.500" in text for i in range(6))
     assert all(f"value{i}" in text for i in range(7))
@@ -109,14 +109,3 @@ def test_compare_verb_prints_and_writes(tmp_path, capsys):
     assert found["unfinished"] == ["0", "1"]
     assert r"0.550 \[0, 1\]" in names[1].read_text() and "\\toprule" in names[2].read_text()
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
-
-
-def test_file_that_cannot_be_written_is_refused(tmp_path):
-    table = table_of(["method.x"], (), [F1])
-    with refuses():
-        write(table, tmp_path / ("x" * 300 + ".csv"))
-    (tmp_path / "a.md").mkdir()
-    with refuses():
-        write(table, tmp_path / "a.md")
-    with refuses():
-        form_of(tmp_path / "a")

@@ -5,7 +5,6 @@ import pytest
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.partition import draw_partition, partition_lines
-from knot_runner.util.errors import UserError
 from tests.unit.report.made_runs import assert_drawn, csv_rows
 
 
@@ -65,9 +64,3 @@ def test_draw_partition_ignores_hostile_names_and_settings(tmp_path):
         draw_partition(np.eye(2, dtype=int), ["$\\x", "\x1b[31m"], ["$a", "b$"], tmp_path / "p.png", "$\\bad{")
         assert matplotlib.rcParams["figure.dpi"] == 10
     assert read(tmp_path / "p.png").shape[1] >= 950
-
-
-def test_folder_that_cannot_be_written_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="p.png: cannot be written"):
-        draw_partition(np.eye(2, dtype=int), ["a", "b"], ["x", "y"], tmp_path / "file" / "p.png", "t")

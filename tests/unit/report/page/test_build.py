@@ -20,7 +20,6 @@ from knot_runner.report.claims.view import asked, effect_text, footnotes, interv
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page import build
 from tests.golden.messages import refuses
-from tests.of_papers import WORDS
 from tests.unit.report.made_runs import Factory
 
 
@@ -185,16 +184,6 @@ def test_describe_figure_covers_every_figure():
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind
 
 
-#: A message that lists all figures is that of all papers.
-OF_ALL = pytest.param([3], marks=pytest.mark.paper(*WORDS))
-
-
-@pytest.mark.parametrize("wrong", [["plto"], OF_ALL, [{"z": "round"}], [{"mark": "pie"}]], ids=str)
-def test_unknown_figure_is_refused(wrong):
-    with refuses():
-        page_figures.figures_of({"figures": wrong})
-
-
 CLAIM = {
     "text": "Sinkhorn-E has the higher F1 <b>", "source": "KNOT Table 3", "measure": "f1", "dataset": "ALL",
     "of": {"method.name": "sinkhorn_e"}, "against": {"method.name": "entropy_a"}, "expect": "higher",
@@ -235,7 +224,7 @@ def test_mixed_versions_are_flagged(jobs, factory, other, mixed):
     for job in jobs:
         factory.write(job, **facts(job.seed, torch=other if job is jobs[3] else "2.13.0"))
     view = page_of(jobs)
-    assert view.mixed == mixed and [number for _, number in view.versions] == ([3, 1] if mixed else [4])
+    assert view.mixed == mixed and view.version_counts == ([3, 1] if mixed else [4])
     assert ("they differ in torch" in Reader(build.render_page(view)).text) == bool(mixed)
 
 

@@ -13,9 +13,8 @@ from knot_runner.report.render.markup import table_csv, table_latex, table_markd
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
-from tests.unit.report.made_runs import shown
+from tests.unit.report.made_runs import build_table, shown
 
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from knot_runner.report.statistics import intervals as resampling
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, holm, interval, p_value
-from knot_runner.report.statistics.intervals import agreement_of, clipped_interval, mean_interval, resampled_sums
+from knot_runner.report.statistics.intervals import clipped_interval, item_weights, mean_interval
 
 
 def test_mean_and_clipped_intervals_handle_edge_values():
@@ -104,33 +104,21 @@ def test_critical_values_are_those_of_scipy(alpha, seeds):
     assert items.half(alpha) == pytest.approx(stats.norm.ppf(1 - alpha / 2), rel=1e-9)
 
 
-def test_resampled_sums_are_those_of_multinomial_draws():
-    ones = resampled_sums(np.ones((50, 1)), 7, 300)
-    assert (ones == 50).all()  # as many items as there are
-    weights = resampled_sums(np.eye(50), 7, 6000)
+def summed(columns, seed):
+    """The sums of ``columns`` over the items of each resample."""
+    return np.concatenate([weights @ columns for weights in item_weights(len(columns), seed)])
+
+
+def test_weights_of_items_are_those_of_multinomial_draws():
+    assert (summed(np.ones((50, 1)), 7) == 50).all()  # as many items as there are
+    weights = summed(np.eye(50), 7)
     assert weights.mean() == 1 and weights.var() == pytest.approx(49 / 50, rel=0.02)
-    assert np.cov(weights[:, 0], weights[:, 1])[0, 1] == pytest.approx(-1 / 50, abs=0.04)
+    assert weights.mean(0) == pytest.approx(np.ones(50), abs=0.1)
+    assert np.cov(weights[:, 0], weights[:, 1])[0, 1] == pytest.approx(-1 / 50, abs=0.06)
 
 
-def test_resampled_columns_meet_the_same_items(monkeypatch):
+def test_weights_depend_only_on_size_and_seed(monkeypatch):
     column = np.random.default_rng(0).normal(size=(30, 1))
-    alone = resampled_sums(column, 5, 40)
-    beside = resampled_sums(np.hstack([column, column**2]), 5, 40)[:, :1]
-    assert np.allclose(beside, alone, rtol=0, atol=1e-5)  # rounding of single precision
-    assert not np.allclose(resampled_sums(column, 6, 40), alone, rtol=0, atol=1)
+    assert not np.allclose(summed(column, 6), summed(column, 5), rtol=0, atol=1)
     monkeypatch.setattr(resampling, "DRAWS", 100)  # several blocks
-    assert resampled_sums(column, 5, 40).shape == (40, 1)
-
-
-def test_agreement_by_hand():
-    """Exact 1, 2, 4; ours 3, 2, 8: ranks 2, 1, 3 for 1, 2, 3, so rho = 1 - 6 * 2 / 24; one of three orders turned."""
-    found = agreement_of(np.array([3.0, 2.0, 8.0]), np.array([1.0, 2.0, 4.0]))
-    assert found.spearman == pytest.approx(0.5)
-    assert (found.kept, found.relations) == (2, 3)
-    assert found.inflation == 2.0  # of 3, 1, 2
-
-
-def test_agreement_of_is_none_without_an_order():
-    some, flat = np.array([1.0, 2.0, 4.0]), np.ones(3)
-    assert agreement_of(some, flat) is None and agreement_of(flat, some) is None
-    assert agreement_of(some[:1], some[:1]) is None
+    assert summed(column, 5).shape == (resampling.RESAMPLES, 1)
