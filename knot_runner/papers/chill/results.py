@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Group
 
 from knot_runner.config.strict import require
 from knot_runner.report.records.run_summary import dim_lines
 from knot_runner.report.render.terminal import text_line
-from knot_runner.results import Amount, RunResult
+from knot_runner.results import Amount, ClassNames, RunResult
 
 
 @dataclass(kw_only=True)
 class ProbeResult(RunResult):
     """Result of a temperature probe. The probe's arrays are in ``probe.safetensors``."""
 
+    labels: ClassNames = field()
     temperatures: list[Amount]
     model: str = ""
 

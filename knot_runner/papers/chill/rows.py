@@ -35,15 +35,11 @@ class RowSetting:
     other: str = ""
 
     @property
-    def head(self) -> str:
-        """Return the training temperature, as the paper prints it."""
-        return "1" if self.control else f"{self.temperature:g}"
-
-    @property
-    def settings(self) -> str:
-        """Return the settings other than the temperature; "" for plain chilling."""
-        rate = f"rate=lr/{self.temperature:g}" if self.control else ""
-        return ", ".join(filter(None, (rate, self.other)))
+    def heads(self) -> tuple[str, str]:
+        """Return the training temperature as the paper prints it, and the other settings ("" for plain chilling)."""
+        if self.control:
+            return "1", ", ".join(filter(None, (f"rate=lr/{self.temperature:g}", self.other)))
+        return f"{self.temperature:g}", self.other
 
     @property
     def name(self) -> str:
@@ -88,6 +84,6 @@ def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
-def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
+def row_heads(keys: Iterable[RowSetting]) -> tuple[str, ...]:
     """Return the heads of the columns that name the rows: ``T``, and ``settings`` if any row has further settings."""
-    return ("T", "settings") if any(key.settings for key in keys) else ("T",)
+    return ("T", "settings") if any(key.heads[1] for key in keys) else ("T",)

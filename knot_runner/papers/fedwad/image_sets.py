@@ -47,18 +47,18 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     if len(sets) < 2:
         raise UserError(f"only {len(sets)} of {len(settings.sets)} data sets found, but two are required", "task.sets")
     classes: list[str] = []
-    labels, rows, first = [], [], 0
+    labels = []
     for name, part, names in sets:
         labels.append(part.labels + len(classes))
         classes += [f"{name}: {label}" for label in names]
-        rows.append(np.arange(first, first + len(part)))
-        first += len(part)
     parts = same_dtype(*[part for _, part, _ in sets])
     images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
+    rows = np.split(np.arange(len(images)), np.cumsum([len(part) for part in parts])[:-1])
     nothing = np.empty(0, np.int64)
-    statistics, test = (settings.mean, settings.std), images.take(nothing)
-    opened = list(files.values())
-    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=opened)
+    task = ImageTask(
+        settings.name, classes, None, images, images.take(nothing), settings.mean, settings.std, settings.source,
+        files=list(files.values()),
+    )  # fmt: skip
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
 
 

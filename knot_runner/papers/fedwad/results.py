@@ -71,11 +71,30 @@ class MatrixResult(RunResult):
         require(count >= 2, "names", "are fewer than two")
         square = len(self.matrix) == count and all(len(row) == count for row in self.matrix)
         require(square, "matrix", f"is not {count} x {count}")
-        for i, row in enumerate(self.matrix):
-            right = row[i] == 0 and row == [other[i] for other in self.matrix]
-            require(right, "matrix", "is not symmetric with a zero diagonal")
-        require(len(self.sizes) == count, "sizes", f"are not of {count} data sets")
-        require(self.groups is None or len(self.groups) == count, "groups", f"are not of {count} data sets")
+        matrix = np.array(self.matrix)
+        right = not matrix.diagonal().any() and bool((matrix == matrix.T).all())
+        require(right, "matrix", "is not symmetric with a zero diagonal")
+        for key in ("sizes", "groups"):
+            values = getattr(self, key)
+            require(values is None or len(values) == count, key, f"are not of {count} data sets")
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Return the squared distance of each pair, [N (N - 1) / 2]."""
+        return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
+
+    def by_kind(self) -> dict[str, np.ndarray]:
+        """Return the squared distances of all pairs and, with groups, of pairs within a group and between two groups.
+
+        A kind without pairs is omitted.
+        """
+        kinds = {"all pairs": self.distances}
+        if self.groups is not None:
+            rows, columns = np.triu_indices(len(self.names), 1)
+            same_group = np.array(self.groups)[rows] == np.array(self.groups)[columns]
+            kinds["in one planted group"] = self.distances[same_group]
+            kinds["of two groups"] = self.distances[~same_group]
+        return {title: values for title, values in kinds.items() if len(values)}
 
 
 @dataclass(kw_only=True)
@@ -169,25 +188,10 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
         for i, first in enumerate(heads):
             rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
     else:
-        for title, values in kinds_of_pairs(matrix, result.groups).items():
+        for title, values in result.by_kind().items():
             quantiles = np.quantile(values, (0, 0.5, 1))
             rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in quantiles)]))
     return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
-
-
-def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
-    """Return distances [M] of all pairs and, with ``groups``, of pairs within a group and of pairs between two groups.
-
-    ``matrix`` [N, N]. A kind without pairs is omitted.
-    """
-    rows, columns = np.triu_indices(len(matrix), 1)
-    distances = matrix[rows, columns]
-    kinds = {"all pairs": distances}
-    if groups is not None:
-        same_group = np.array(groups)[rows] == np.array(groups)[columns]
-        kinds["in one planted group"] = distances[same_group]
-        kinds["of two groups"] = distances[~same_group]
-    return {title: values for title, values in kinds.items() if len(values)}
 
 
 # ----------------------------------------------------------------------------------------------------------- coresets

@@ -180,14 +180,6 @@ def counted_distance(method: Config) -> Config:
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
 
-def fedwad_words(method: Config) -> dict[str, str]:
-    """Return key -> text for the setting that a job's title always shows: the size of the interpolating measure."""
-    fedwad = method.get("fedwad")
-    if not fedwad or method.get("distance") == "exact":
-        return {}
-    return {"method.fedwad.support": "exact" if fedwad["mode"] == "exact" else f"S={fedwad['support']}"}
-
-
 def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
@@ -195,7 +187,6 @@ def check_clients(settings: Settings) -> None:
         raise Misfit("partition=centralized", method, "a distance requires at least two clients")
 
 
-TITLE = "knot_runner.papers.fedwad.settings:fedwad_words"
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}
 TASK_KINDS.update(
     gaussians=TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians"),
@@ -208,7 +199,7 @@ register(Family(
     inspect="knot_runner.papers.fedwad.distance:inspect_distance",
     summary="knot_runner.papers.fedwad.results:distance_summary",
     result="knot_runner.papers.fedwad.results:DistanceResult",
-    counted="knot_runner.papers.fedwad.settings:counted_distance", title=TITLE,
+    counted="knot_runner.papers.fedwad.settings:counted_distance",
     preload=("knot_runner.papers.fedwad.distance",), trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
@@ -217,19 +208,19 @@ register(Family(
     inspect="knot_runner.papers.fedwad.matrix:inspect_matrix",
     summary="knot_runner.papers.fedwad.results:matrix_summary",
     result="knot_runner.papers.fedwad.results:MatrixResult",
-    check="knot_runner.papers.fedwad.settings:check_clients", title=TITLE, trains=False, on_gpu=False,
+    check="knot_runner.papers.fedwad.settings:check_clients", trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
     "coreset", {"coreset": CoresetSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset",
     inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
     summary="knot_runner.papers.fedwad.results:coreset_summary",
-    result="knot_runner.papers.fedwad.results:CoresetResult", title=TITLE, trains=False, on_gpu=False,
+    result="knot_runner.papers.fedwad.results:CoresetResult", trains=False, on_gpu=False,
 ))  # fmt: skip
 register(Family(
     "knn", {"coreset_knn": CoresetKnnSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset_knn",
-    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset_knn",
+    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
     summary="knot_runner.papers.fedwad.results:knn_summary",
-    result="knot_runner.papers.fedwad.results:KnnResult", title=TITLE, trains=False, on_gpu=False,
+    result="knot_runner.papers.fedwad.results:KnnResult", trains=False, on_gpu=False,
 ))  # fmt: skip
