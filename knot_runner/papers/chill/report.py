@@ -55,18 +55,9 @@ def temperatures_table(request: TableRequest) -> Parts:
     columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
     groups = {}
     for case, (name, column) in itertools.product(frame["case"].unique(), columns.items()):
-        groups[case, name] = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
-    heads = row_heads(frame["key"])
-    rows = []
-    for key in hottest_first(frame["key"]):
-        of_key = frame[frame["key"] == key]
-        cells = {}
-        for (case, name), group in groups.items():
-            of_cell = of_key[of_key["case"] == case]
-            printed = dict(zip(table.columns, printed_row(table, case, key), strict=False)) if table else {}
-            cell = _mean(of_cell, name, printed.get(name), table, case)
-            cells[group.key] = (_rounds(cell, of_cell) if name == "rounds" else cell,)
-        rows.append(TableRow(key.heads[: len(heads)], key.heads[: len(heads)], cells))
+        group = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
+        groups[group] = [(case, name)]
+    rows, heads = _rows(frame, groups, table, table.columns if table else ())
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
     if OF_TARGET & set(columns):
@@ -75,17 +66,44 @@ def temperatures_table(request: TableRequest) -> Parts:
         lines.append(f"Target: {goal}.")
         for case, of_case in frame.groupby("case", sort=False):
             lines += unreached(case, of_case, curves)
-    return rows, heads, list(groups.values()), lines + paper_lines(frame, runs, table)
+    return rows, heads, list(groups), lines + paper_lines(frame, runs, table)
 
 
-def _mean(rows: pd.DataFrame, name: str, paper: float | None, table: PrintedTable | None, case: str) -> TableCell:
-    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value."""
-    has_gap = comparable(rows["run"]) and same_data(rows["run"], table, case)
-    return aggregate(rows[name].dropna(), rows, paper, has_gap, TOPS.get(name.partition(" ")[0]))
+def _rows(
+    frame: pd.DataFrame,
+    groups: Mapping[ColumnGroup, Sequence[tuple[str, str]]],
+    table: PrintedTable | None,
+    printed: Sequence[str],
+) -> tuple[list[TableRow], tuple[str, ...]]:
+    """Return a table row per key in ``frame``, and the heads of the rows.
+
+    ``groups``: group -> (case, column of ``frame``) for each of its cells. ``printed``: names of the columns of
+    ``table``, in order.
+    """
+    heads = row_heads(frame["key"])
+    rows = []
+    for key in hottest_first(frame["key"]):
+        cells = {}
+        for group, places in groups.items():
+            of_group = []
+            for case, name in places:
+                of_cell = frame[(frame["key"] == key) & (frame["case"] == case)]
+                paper = dict(zip(printed, printed_row(table, case, key), strict=False)).get(name)
+                has_gap = comparable(of_cell["run"]) and same_data(of_cell["run"], table, case)
+                of_group.append(_cell(of_cell, name, paper, has_gap))
+            cells[group.key] = of_group
+        rows.append(TableRow(key.heads[: len(heads)], key.heads[: len(heads)], cells))
+    return rows, heads
 
 
-def _rounds(cell: TableCell, rows: pd.DataFrame) -> TableCell:
-    """Return the ``cell`` of rounds to the target, with a text such as ``>300 (2 of 3)`` if seeds miss the target."""
+def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> TableCell:
+    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value.
+
+    If seeds miss the target, the number of rounds to the target is a text such as ``>300 (2 of 3)``.
+    """
+    cell = aggregate(rows[name].dropna(), rows, paper, has_gap, TOPS.get(name.partition(" ")[0]))
+    if name != "rounds":
+        return cell
     short = rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
     if len(short):
         some = f" ({len(short)} of {len(short) + cell.n})" if cell.n else ""
@@ -110,33 +128,22 @@ def trace(request: TableRequest) -> Parts:
         raise UserError(f"a table of rounds shows one task and model, but these runs have several: {'; '.join(cases)}")
     logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
 
-    def measured(measure: str, head: str, rounds: Sequence[int], scale: float) -> tuple[str, ...]:
-        """Add a column per round to the frame, and return the names of the columns."""
-        for number in rounds:
-            logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
-            frame[f"{head} r{number}"] = [scale * log.get(measure, math.nan) for log in logs]
-        return tuple(f"{head} r{number}" for number in rounds)
-
-    accuracies = measured("accuracy", "acc", table.accuracy_rounds, 100.0)
-    losses = measured("tempered_loss", "loss", table.loss_rounds, 1.0)
-    groups = (
-        ColumnGroup("accuracy", "accuracy (%) after round r, from 1", accuracies, 2, "accuracy_percent"),
-        ColumnGroup("loss", "test loss of logits / T", losses, 4, paper_digits=4),
-    )
-    heads = row_heads(frame["key"])
-    rows = []
-    for key, of_key in frame.groupby("key", sort=False):
-        printed = dict(zip([*accuracies, *losses], printed_row(table, cases[0], key), strict=False))
-        cells = {}
-        for group in groups:
-            cells[group.key] = [_mean(of_key, name, printed.get(name), table, cases[0]) for name in group.columns]
-        rows.append(TableRow(key.heads[: len(heads)], key.heads[: len(heads)], cells))
-    return rows, heads, groups, measured_line(runs) + paper_lines(frame, runs, table)
+    accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
+    losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
+    for name, (measure, number, scale) in {**accuracies, **losses}.items():
+        logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
+        frame[name] = [scale * log.get(measure, math.nan) for log in logs]
+    title = "accuracy (%) after round r, from 1"
+    of_accuracy = ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent")
+    of_loss = ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4)
+    groups = {group: [(cases[0], name) for name in group.columns] for group in (of_accuracy, of_loss)}
+    rows, heads = _rows(frame, groups, table, [*accuracies, *losses])
+    return rows, heads, list(groups), measured_line(runs) + paper_lines(frame, runs, table)
 
 
-def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
+def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float]:
     """Return the printed row; [] if the paper does not print this row, as for learning rate controls."""
-    if key.control or key.other:
+    if table is None or key.control or key.other:
         return []
     row: list[float] = table.values.get(case, {}).get(key.temperature, [])
     return row

@@ -73,10 +73,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 raise UserError(f"task={run.task} method={run.method}: not federated, so without training temperature")
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    case_ranks = ranks([*cases, *rows.case])
-    keys = ranks(hottest_first(rows.key))
-    order = rows.case.map(case_ranks) * len(keys) + rows.key.map(keys)
-    return rows.loc[order.sort_values(kind="stable").index]
+    order = {"case": ranks([*cases, *rows.case]), "key": ranks(hottest_first(rows.key))}
+    return rows.sort_values(["case", "key"], key=lambda values: values.map(order[values.name]), kind="stable")
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:

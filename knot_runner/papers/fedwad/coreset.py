@@ -80,7 +80,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
         if epoch == config.epochs:
             return None
-        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
+        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()})
         after, row = advance_epoch(config, seed, before, clients, epoch)
         context.progress("epochs", epoch + 1, config.epochs, f"distance {row['loss']:.3f}")
         return _tensors(after), row
@@ -103,8 +103,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
 
 def _tensors(state: Descent) -> State:
-    arrays = {"points": state.points, "first": state.first, "second": state.second}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in vars(state).items()}
 
 
 def advance_epoch(
@@ -122,7 +121,7 @@ def advance_epoch(
     total = np.sum(gradients, axis=0)
     if config.aggregation == "mean":
         total = total / count
-    state = descent_step(state, total, config.optimizer, config.lr)
+    state = descent_step(state, total, config.optimizer, config.lr, epoch + 1)
     check_points(state.points, config.lr, f"epoch {epoch + 1}")
     return state, {"loss": float(np.mean(distances)), "participants": chosen}
 
@@ -267,7 +266,7 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
     loss = 0.0
     for epoch in range(config.epochs):
         loss, slope = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
-        state = descent_step(state, slope, config.optimizer, config.lr)
+        state = descent_step(state, slope, config.optimizer, config.lr, epoch + 1)
         check_points(state.points, config.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 

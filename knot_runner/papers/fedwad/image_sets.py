@@ -40,10 +40,8 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}
-    read = _read(settings, data_root, notes, files)
-    if settings.source == "embedded":
-        read = _stand_ins(settings, notes)
-    sets = list(read)
+    embedded = settings.source == "embedded"
+    sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
         raise UserError(f"only {len(sets)} of {len(settings.sets)} data sets found, but two are required", "task.sets")
     classes: list[str] = []

@@ -197,26 +197,24 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 # ----------------------------------------------------------------------------------------------------------- coresets
 
 
-def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Return the summary of a coreset: remaining distance and covered classes."""
-    rows = {
-        "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
-        "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
-    }
-    line = f"{result.points} points after {len(result.losses)} epochs"
-    return _of_coresets(name, "coreset", rows, line, result)
+def coreset_summary(name: str, result: CoresetResult | KnnResult) -> Group:
+    """Return the summary of coresets.
 
-
-def knn_summary(name: str, result: KnnResult) -> Group:
-    """Return the summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
+    A coreset of all clients has the remaining distance and the covered classes. Coresets of single clients have their
+    nearest-neighbor accuracy on all test examples.
+    """
     metrics = result.metrics
-    shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
-    rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
-    rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
-    return _of_coresets(name, "nearest neighbor among all coresets", rows, f"{result.points} points a client", result)
-
-
-def _of_coresets(name: str, head: str, rows: dict[str, str], size: str, result: CoresetResult | KnnResult) -> Group:
+    if isinstance(result, CoresetResult):
+        head, size = "coreset", f"{result.points} points after {len(result.losses)} epochs"
+        rows = {
+            "distance to all clients' samples": f"{metrics['distance']['ALL']:.4g}",
+            "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
+        }
+    else:
+        head, size = "nearest neighbor among all coresets", f"{result.points} points a client"
+        shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
+        rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
+        rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
     what = "images" if len(result.shape) == 3 else "texts"
     line = (
         f"{size} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "

@@ -221,6 +221,6 @@ register(Family(
     "knn", {"coreset_knn": CoresetKnnSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset_knn",
     inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
-    summary="knot_runner.papers.fedwad.results:knn_summary",
+    summary="knot_runner.papers.fedwad.results:coreset_summary",
     result="knot_runner.papers.fedwad.results:KnnResult", trains=False, on_gpu=False,
 ))  # fmt: skip

@@ -201,8 +201,11 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
     """Return the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
-    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
-    return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
+    import pandas as pd
+
+    texts = pd.Series(keys)
+    is_new = ~(texts.duplicated() | texts.isin(seen))
+    return torch.from_numpy(np.flatnonzero(is_new)), seen | set(keys)
 
 
 def _last_layer(
