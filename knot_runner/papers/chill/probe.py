@@ -64,18 +64,16 @@ def probe_part(
     flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
     probed = Probed(model.to(device).eval().requires_grad_(False), data, device, context.progress)
     if number == 1:
-        return gradient_arrays(config, probed, _draw(context, "images", config.images, data))
+        return gradient_arrays(config, probed, _draw(context, "images", data))
     if number == 2:
-        return boundary_arrays(config, probed, _draw(context, "boundary_images", config.boundary_images, data))
+        return boundary_arrays(config, probed, _draw(context, "boundary_images", data))
     return _softmax(config, probed, of_class, context.note) if number == 3 else None
 
 
-def _draw(context: RunContext, key: str, most: int, data: ImageData) -> Tensor:
-    """Return the sorted rows of up to ``most`` training images, drawn with the run's seed."""
-    count = len(data.labels)
-    if most > count:
-        context.note(f"method.{key}: {most:,} is more than the {count:,} training images, so all of them are used")
-    return torch.randperm(count, generator=generator(context.settings.seed, "probe", key))[:most].sort().values
+def _draw(context: RunContext, key: str, data: ImageData) -> Tensor:
+    """Return sorted rows of training images, drawn with the run's seed. The setting ``key`` is their maximum number."""
+    order = torch.randperm(len(data.labels), generator=generator(context.settings.seed, "probe", key))
+    return order[: getattr(context.method, key)].sort().values
 
 
 @torch.no_grad()

@@ -59,11 +59,6 @@ SOFTMAX_NOTE = (
 )
 
 
-def read_probes(runs: Sequence[Run]) -> Probe:
-    """Return the arrays of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
-    return [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
-
-
 def pooled(probe: Probe, name: str) -> np.ndarray:
     """Return array ``name`` with the images of all seeds concatenated along its last axis."""
     return np.concatenate([of_seed[name] for of_seed in probe], -1)
@@ -202,7 +197,9 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
     """Return probes by setting, and the colors of their temperatures."""
-    probes = {name: read_probes(members) for name, members in by_name(runs).items()}
+    probes = {}
+    for name, members in by_name(runs).items():
+        probes[name] = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]
     temperatures = np.unique(np.concatenate([temperatures_of(probe) for probe in probes.values()])).tolist()
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 

@@ -20,7 +20,7 @@ SHOWN_KEYS = ("method.temperature", "method.lr_control")
 OVERALL = f"metrics.{ACCURACY}.ALL"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class RowSetting:
     """Key of a table row.
 

@@ -65,7 +65,7 @@ class GridColumn:
     @property
     def key(self) -> str:
         """Return the key in CSV files, such as ``strong_affinity_S10``."""
-        return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
+        return f"{self.structure}_{self.head.replace(' ', '_S')}"
 
 
 #: Name of the row of gains over all algorithms.
@@ -92,7 +92,6 @@ def clustered(request: TableRequest) -> Parts:
     blocks = _blocks(frame, metrics)
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows = []
-    incomplete = []
 
     def add(
         names: tuple[str, ...], printed: PrintedRow, make: Callable[[GridColumn, str, PrintedPair], TableCell]
@@ -114,18 +113,15 @@ def clustered(request: TableRequest) -> Parts:
             needed += [row_name(data, algorithm, clients, other) for clients in by_clients]
         needed = needed or list(members["row"].unique())  # where the paper has no rows of this data set
         add((data, UPLIFT, "", other), table.uplift.get(data) if table else None, partial(_uplift, members, needed))
-        if all(cell.mean is None for cell in itertools.chain(*rows[-1].cells.values())):
-            incomplete.append(data)
     note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
-        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
+        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it; empty if a row is "
+        f"missing.{note}"
     )
     lines = [legend, *absences(frame, frame["row"]), *sources(frame["run"])]
     for data, members in frame.groupby("data", sort=False):
         lines += other_data(data, members["run"], table)
-        if data in incomplete:
-            lines.append(f"{data}: no mean uplift, since some rows of this data set are missing.")
     return rows, heads, [group for group, _, _ in blocks], [*lines, *cited(table)]
 
 
@@ -210,8 +206,8 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         if "clustering" not in run.config.get("method", {}):
             raise UserError(f"task={run.task} method={run.method}: not federated, so a clustered table cannot show it")
         if not isinstance(clients, int):
-            hint = "Use pairs or shards"
-            raise UserError("rows need partition.num_clients, which is not set", f"partition={kind}", hint=hint)
+            problem = "rows need partition.num_clients, which is not set"
+            raise UserError(problem, f"partition={kind}", hint="Use pairs or shards")
         column = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
         parts = {
             "data": case_of(run, cases),
@@ -257,6 +253,8 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
 
 def printed_pair(table: PrintedTable | None, row: PrintedRow, column: GridColumn) -> PrintedPair:
     """Return the mean and deviation that ``table`` prints in its ``row`` for ``column``, each None if not printed."""
-    printed = {tuple(place): pair for place, pair in zip(table.columns, row, strict=True)} if table and row else {}
-    mean, std = printed.get((column.structure, column.graph, column.support)) or (None, None)
+    wanted = [column.structure, column.graph, column.support]
+    if table is None or not row or wanted not in table.columns:
+        return None, None
+    mean, std = row[table.columns.index(wanted)] or (None, None)  # vanilla has no uplift
     return mean, std

@@ -34,16 +34,16 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: The paper's names: exact interpolating measures; all samples in one place.
+#: The paper's names of two methods: exact interpolating measures, and the exact distance of all samples in one place.
 EXACT_MODE = "FedWaD-e"
 CENTRAL = "WD"
-#: Axes with a smaller ratio of ends also have labels between powers of ten.
+#: If the ratio of an axis's ends is smaller, the axis also has labels between powers of ten.
 NARROW = 100
-#: Settings already in a method's name, in panel titles, or on the axes.
+#: Settings that a method's name, the panel titles or the axes already show.
 OF_METHOD = ("method.fedwad.mode", "method.fedwad.support")
 OF_SAMPLES = ("task.samples", "task.ratio", "task.dimension")
 MEASURE_NAMES = "measures.safetensors"
-#: Key of the record -> what it is, as its panel's title and its line say it.
+#: Field of the result -> its description in the panel's title and in the lines.
 COURSES = {"values": "FedWaD's value", "server_only": "server alone (Theorem 3)", "sums": "sum A (Theorem 2)"}
 QUANTITIES = {"seconds": "seconds", "error": "relative error"}
 MOVING_NOTE = (

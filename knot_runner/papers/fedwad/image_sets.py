@@ -15,7 +15,7 @@ from knot_runner.papers.fedwad.settings import ImageSetsSettings
 from knot_runner.provenance.fingerprints import Opened, absent
 from knot_runner.util.errors import UserError
 
-#: ``source=embedded``: name -> change of the pixels [N, C, H, W] uint8 of its quarter of the digits.
+#: Sets of ``source=embedded``: name -> function that changes the pixels [N, C, H, W] uint8 of a quarter of the digits.
 STAND_INS = {
     "digits": lambda pixels: pixels,
     "other digits": lambda pixels: pixels,
@@ -26,7 +26,7 @@ EMBEDDED_NOTE = (
     "{name}: four quarters of scikit-learn's handwritten digits are used instead (task.source=embedded): "
     "two unchanged, one rotated by 90 degrees, one inverted. Results are not comparable to published results on {sets}"
 )
-#: images of one data set and its classes
+#: Name of a data set, its images, and the names of its classes.
 NamedSet = tuple[str, Images, list[str]]
 
 

@@ -60,7 +60,7 @@ SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
 
 
-@figure_of(one_task=False, needs="matrix")
+@figure_of(needs="matrix")
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     """A heat map per setting: the mean over seeds for data sets, or the first seed for clients, sorted by group.
 
@@ -68,11 +68,9 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     the lines also give the rank correlation (Spearman), the share of preserved order relations, and the median ratio.
     All distances are written to a CSV file next to the PNG.
     """
-    several = len({run.task for run in runs}) > 1
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
-        head = ", ".join(filter(None, (run.task if several else "", other)))
-        setting = head, _solver_name(run, FEDWAD)  # an exact distance has no S, K or t: it counts once
+        setting = other, _solver_name(run, FEDWAD)  # an exact distance has no S, K or t: it counts once
         by_setting.setdefault(setting, {}).setdefault(run.seed, run)
     is_fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     drawn = f"of seed {min(run.seed for run in runs)}"

@@ -12,9 +12,7 @@ import numpy as np
 from rich.console import Group
 
 from knot_runner.config.strict import require
-from knot_runner.metrics import ACCURACY, METRICS, accuracy_first
 from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
-from knot_runner.report.render.text import number
 from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, TrainTest, check_scores
 
 
@@ -30,7 +28,8 @@ class Spent:
 class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
 
-    ``sums``, ``values``, ``support`` [K]: one value per iteration; ``server_only`` [K]: likewise, or [] for a random t.
+    ``sums``, ``values``, ``support`` and ``server_only`` [K] have one value per iteration. For a random t,
+    ``server_only`` is empty.
     """
 
     mode: Literal["exact", "approximate"]
@@ -133,11 +132,6 @@ class CoresetResult(_Coresets):
 class KnnResult(_Coresets):
     """One coreset per client; their union classifies by the nearest neighbor."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for metric, keys in ((ACCURACY, {"ALL"}), (METRICS[ACCURACY].over_clients, {"weighted", "unweighted"})):
-            require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "missing")
-
 
 # ---------------------------------------------------------------------------------------------------------- summaries
 
@@ -197,27 +191,15 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 # ----------------------------------------------------------------------------------------------------------- coresets
 
 
-def coreset_summary(name: str, result: CoresetResult | KnnResult) -> Group:
-    """Return the summary of coresets.
-
-    A coreset of all clients has the remaining distance and the covered classes. Coresets of single clients have their
-    nearest-neighbor accuracy on all test examples.
-    """
-    metrics = result.metrics
-    if isinstance(result, CoresetResult):
-        head, size = "coreset", f"{result.points} points after {len(result.losses)} epochs"
-        rows = {
-            "distance to all clients' samples": f"{metrics['distance']['ALL']:.4g}",
-            "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
-        }
-    else:
-        head, size = "nearest neighbor among all coresets", f"{result.points} points a client"
-        shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
-        rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
-        rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
+def coreset_summary(name: str, result: CoresetResult) -> Group:
+    """Return the summary of a coreset: remaining distance, covered classes and size."""
+    rows = {
+        "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
+        "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
+    }
     what = "images" if len(result.shape) == 3 else "texts"
     line = (
-        f"{size} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
-        f"training {what}; {result.seconds.total:,.0f} s"
+        f"{result.points} points after {len(result.losses)} epochs along {DISTANCE_NAMES[result.distance]}; "
+        f"{result.clients} clients with {result.datasets.train:,} training {what}; {result.seconds.total:,.0f} s"
     )
-    return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])
+    return run_view(name, result, ("coreset", ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

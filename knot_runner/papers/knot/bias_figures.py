@@ -36,7 +36,7 @@ from knot_runner.report.run_rows import runs_with
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Measure of :func:`probe_moves` -> its axis.
+#: Measure of :func:`probe_moves` -> title of the measure's axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
 PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores the word is at 0."
 

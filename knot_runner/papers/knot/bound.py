@@ -19,7 +19,7 @@ from knot_runner.engine.requests import Ref, StoredPart, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_distillation
-from knot_runner.methods.losses import distillation, solver_of
+from knot_runner.methods.losses import distillation
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.papers.knot.bound_terms import (
@@ -44,7 +44,6 @@ from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_roun
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.rounds import State
 from knot_runner.results import RunResult
-from knot_runner.transport import transport_loss
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
@@ -77,8 +76,6 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
 
 #: Minimum number of texts in each part. The variance is undefined for one text.
 LEAST_TEXTS = 2
-#: Number of training texts on which the trained loss is compared with the exact loss.
-EPSILON_TEXTS = 2000
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
@@ -138,7 +135,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
         "complexity": complexity,
         "undeclared": {"last_layer": why} if why else {},
         "rows": rows,
-        "notes": _notes(config, train, points, diameter),
+        "notes": _notes(config, train.largest_sum, diameter),
     }
 
 
@@ -147,7 +144,6 @@ class StudentPart:
     """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
     Attributes:
-        p: Probabilities [N, C] of the student.
         q: Probabilities [N, K, C] of the teachers.
         weights: Teacher weights [N, K], normalized to sum to 1 for each text.
         largest_sum: Largest sum of a text's weights in training.
@@ -157,7 +153,6 @@ class StudentPart:
         dropped: Number of removed duplicates.
     """
 
-    p: Tensor
     q: Tensor
     weights: Tensor
     largest_sum: float
@@ -187,7 +182,7 @@ def read_part(
     p, start = (torch.softmax(outputs[rows].double() / temperature, 1) for outputs in (logits, start_logits))
     losses, start_losses = (transport_losses(shares, q, weights, points).numpy() for shares in (p, start))
     largest_sum = float(trained_weights.sum(1).max())
-    return StudentPart(p, q, weights, largest_sum, losses, float(start_losses.mean()), rows, len(logits) - len(rows))
+    return StudentPart(q, weights, largest_sum, losses, float(start_losses.mean()), rows, len(logits) - len(rows))
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
@@ -201,11 +196,8 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
     """Return the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
-    import pandas as pd
-
-    texts = pd.Series(keys)
-    is_new = ~(texts.duplicated() | texts.isin(seen))
-    return torch.from_numpy(np.flatnonzero(is_new)), seen | set(keys)
+    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
+    return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
 
 
 def _last_layer(
@@ -224,24 +216,21 @@ def _last_layer(
     return {name: value / config.student_temperature for name, value in facts.items()}
 
 
-def _notes(config: KnotSettings, train: StudentPart, points: Tensor, diameter: float) -> list[str]:
-    """Return one line for each part of the training objective that the bound does not cover."""
-    notes, most = [], train.largest_sum
+def _notes(config: KnotSettings, most: float, diameter: float) -> list[str]:
+    """Return one line for each part of the training objective that the bound does not cover.
+
+    ``most``: largest sum of a text's weights in training.
+    """
+    notes = []
     if not config.normalize:
         notes.append(
             f"weights: not normalized in training (method.normalize=false), with sums up to {most:.3g}. Here, they are "
             f"normalized, since the bound is for a loss in [0, C_M] (otherwise, C_M would be {most * diameter:.3g})"
         )
     if not isinstance(config.loss, SinkhornSettings):
-        return [*notes, f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss"]
-    loss, some = config.loss, slice(0, EPSILON_TEXTS)
-    if loss.solver in ("newton", "geomloss"):
-        costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
-        trained = float((costs * train.weights[some]).sum(1).mean())
-        notes.append(
-            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}. On {len(costs)} training texts, the exact loss "
-            f"(eps = 0) is {float(train.losses[some].mean()):.4f}, and with the settings of training {trained:.4f}"
-        )
+        notes.append(f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss")
+    elif config.loss.solver in ("newton", "geomloss"):
+        notes.append(f"epsilon: trained at {config.loss.epsilon:g}, but the bound is for the exact loss (eps = 0)")
     return notes
 
 

@@ -68,10 +68,10 @@ def bound_figure(runs: list[Run]) -> Drawing:
     sizes = bands["gap",].places
     axes.set_xticks(sizes, list(map(str, sizes)))
     side_legend(figure, [axes], loc="outside right center")
-    lines = [slope_line(name, series[name]) for name in GAPS]
     title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
-    notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
-    return Drawing(figure, title, notes, lines, band_numbers(("series", "texts"), bands))
+    lines = [slope_line(name, series[name]) for name in GAPS]
+    numbers = band_numbers(("series", "texts"), bands)
+    return Drawing(figure, title, [GAP_NOTE, f"Seeds {seed_list(runs)}."], lines, numbers)
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
@@ -185,14 +185,14 @@ def bound_lines(record: Facts) -> list[str]:
         f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
         *(f"{head}: {about}." for head, about in headings),
-        *(f"{CLASS_NOTE} {_complexity_text(facts)}" for facts in record["complexity"].values()),
+        *(_complexity_line(facts) for facts in record["complexity"].values()),
         *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
         *(f"{note}." for note in record["notes"]),
     ]  # fmt: skip
 
 
-def _complexity_text(facts: dict[str, float]) -> str:
+def _complexity_line(facts: dict[str, float]) -> str:
     return (
-        f"R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
+        f"{CLASS_NOTE} R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
         f"{facts['upper']:.4g}; B = {facts['norm']:.4g}."
     )

@@ -211,17 +211,17 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
         ``value``: estimate of R^; ``error``: its Monte Carlo standard error; ``upper``: upper bound of R^;
             ``norm``: B, the length of the last layer's longest row, including the bias.
     """
-    phi, count = features.double(), len(features)
-    norm = float(head.double().norm(dim=1).max())
+    count = len(features)
+    norm = float(head.norm(dim=1).max())
     lengths = torch.empty(SIGN_DRAWS, dtype=torch.float64)
     for i in range(SIGN_DRAWS):
         signs = torch.randint(0, 2, (count,), generator=draws).double() * 2 - 1
-        lengths[i] = (signs @ phi).norm()
+        lengths[i] = (signs @ features).norm()
     scale = norm / count
     return {
         "value": scale * float(lengths.mean()),
         "error": scale * float(lengths.std()) / math.sqrt(SIGN_DRAWS),
-        "upper": scale * float(phi.norm()),
+        "upper": scale * float(features.norm()),
         "norm": norm,
     }
 

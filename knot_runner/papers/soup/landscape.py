@@ -21,9 +21,10 @@ from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 from knot_runner.papers.soup.settings import LandscapeSettings
 
-#: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
+#: (client, the client's models) -> mean loss of each model on every client's test examples [models, K]; NaN for clients
+#: without test examples.
 Losses = Callable[[int, Iterable[ClientModel]], Tensor]
-#: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
+#: Positions on the segment from theta_0 to theta_S at which the loss is measured to find the barrier.
 SEGMENT = [step / 20 for step in range(21)]
 
 
