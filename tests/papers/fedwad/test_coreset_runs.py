@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import ot
 import pytest
-from sklearn.neighbors import NearestNeighbors
 
 import knot_runner as kr
 from knot_runner.cli.main import main
@@ -49,14 +48,6 @@ def test_coresets_of_codes_come_back_as_images(tmp_path):
     kept = record.tensors("coreset")
     assert kept["points"].shape == (5, 64) and kept["codes"].shape == (5, 6 * 2 * 2)
     assert record.result["shape"] == [1, 8, 8]
-
-
-def test_labels_are_those_of_the_nearest_sample():
-    points, queries = np.split(np.random.default_rng(0).normal(size=(59, 3)), [50])
-    labels = np.arange(50) % 7
-    near = NearestNeighbors(n_neighbors=1).fit(points[10:30])
-    found = coreset.nearest_labels(queries, points[10:30], labels[10:30])
-    assert found.tolist() == labels[10:30][near.kneighbors(queries)[1][:, 0]].tolist()
 
 
 @pytest.mark.thorough

@@ -42,13 +42,6 @@ def test_coreset_gradient_matches_autograd_and_finite_differences(weights):
         assert gradient[i, j] == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_gradient_draws_one_point_to_mean():
-    y = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 6.0]])
-    found, gradient = coreset.gradient(np.array([[2.0, 3.0]]), Measure(y))
-    assert found == pytest.approx(np.sqrt((13 + 13 + 9) / 3))
-    np.testing.assert_allclose(gradient, [[0.0, 1.0 / found]], atol=1e-6)
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_descent_steps_are_those_of_torch(optimizer):
     state = coreset.first_descent(3, 2, 1.0, draws())
