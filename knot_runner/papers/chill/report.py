@@ -133,11 +133,12 @@ def trace(request: TableRequest) -> Parts:
     for name, (measure, number, scale) in {**accuracies, **losses}.items():
         logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
         frame[name] = [scale * log.get(measure, math.nan) for log in logs]
-    of_rounds = (
-        ColumnGroup("accuracy", "accuracy (%) after round r, from 1", tuple(accuracies), 2, "accuracy_percent"),
-        ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
-    )
-    groups = {group: [(cases[0], name) for name in group.columns] for group in of_rounds}
+    title = "accuracy (%) after round r, from 1"
+    of_accuracy = ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent")
+    of_loss = ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4)
+    groups = {}
+    for group in (of_accuracy, of_loss):
+        groups[group] = [(cases[0], name) for name in group.columns]
     rows, heads = _rows(frame, groups, table, [*accuracies, *losses])
     return rows, heads, list(groups), measured_line(runs) + paper_lines(frame, runs, table)
 

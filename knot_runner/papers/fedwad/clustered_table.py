@@ -172,7 +172,8 @@ def _uplift(
         return TableCell()
     mean, std = printed
     by_cell = members.groupby(["key", "row"])[weighting].agg(["mean", "count", "size"])
-    ours, plain = (by_cell.reindex([(key, row) for row in needed]) for key in (column.key, vanilla.key))
+    ours = by_cell.reindex([(column.key, row) for row in needed])
+    plain = by_cell.reindex([(vanilla.key, row) for row in needed])
     gains = ours["mean"].to_numpy() - plain["mean"].to_numpy()
     if np.isnan(gains).any():
         return TableCell(paper=mean, paper_std=std)

@@ -152,7 +152,10 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     Raises:
         UserError: No setting varies.
     """
-    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
+    varied = []
+    for key in ALONG:
+        if len({run.setting(key) for run in runs}) > 1:
+            varied.append(key)
     if not varied:
         raise UserError(f"the figure needs runs that differ in one of these settings: {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
