@@ -28,7 +28,7 @@ from knot_runner.papers.chill.settings import ProbeSettings
 from knot_runner.pipelines.context import Note, Progress, RunContext, as_kind
 from knot_runner.util.errors import UserError
 
-#: Images in a batch.
+#: Number of images in a batch.
 _ROWS = 256
 
 
@@ -62,21 +62,18 @@ def probe_part(
         return start_probe(context, network, data, device)
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
-    probed = Probed(model.to(device).eval().requires_grad_(False), data, device)
+    probed = Probed(model.to(device).eval().requires_grad_(False), data, device, context.progress)
     if number == 1:
-        return gradient_arrays(config, probed, _draw(context, "images", config.images, data), context.progress)
+        return gradient_arrays(config, probed, _draw(context, "images", data))
     if number == 2:
-        rows = _draw(context, "boundary_images", config.boundary_images, data)
-        return boundary_arrays(config, probed, rows, context.progress)
+        return boundary_arrays(config, probed, _draw(context, "boundary_images", data))
     return _softmax(config, probed, of_class, context.note) if number == 3 else None
 
 
-def _draw(context: RunContext, key: str, most: int, data: ImageData) -> Tensor:
-    """Return the sorted rows of up to ``most`` training images, drawn with the run's seed."""
-    count = len(data.labels)
-    if most > count:
-        context.note(f"method.{key}: {most:,} is more than the {count:,} training images, so all of them are used")
-    return torch.randperm(count, generator=generator(context.settings.seed, "probe", key))[:most].sort().values
+def _draw(context: RunContext, key: str, data: ImageData) -> Tensor:
+    """Return sorted rows of training images, drawn with the run's seed. The setting ``key`` is their maximum number."""
+    order = torch.randperm(len(data.labels), generator=generator(context.settings.seed, "probe", key))
+    return order[: getattr(context.method, key)].sort().values
 
 
 @torch.no_grad()
@@ -108,12 +105,22 @@ class Probed:
     model: nn.Module
     data: ImageData
     device: torch.device
+    progress: Progress
 
-    def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield normalized images [n, C, H, W] float32 and labels [n] of ``rows``, ``size`` at a time."""
+    def batches(self, rows: Tensor, size: int = _ROWS, stage: str = "") -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield normalized images [n, C, H, W] float32 and labels [n] of ``rows``, ``size`` at a time.
+
+        If ``stage`` is given, report the progress under this name.
+        """
+        done = 0
         for part in rows.to(self.data.labels.device).split(size):
+            if stage:
+                self.progress(stage, done, len(rows), "")
             images = normalized(self.data, part, torch.float32)
             yield images.to(self.device), self.data.labels[part].to(self.device)
+            done += len(part)
+        if stage:
+            self.progress(stage, done, done, "done")
 
 
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
@@ -142,17 +149,13 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
     return {"model.weights": weights, "model.buffers": buffers}
 
 
-def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
+def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
     """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] for ``rows`` [N], on the CPU."""
-    norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
-    done = 0
-    for images, labels in probed.batches(rows):
-        watch("gradient norms", done, len(rows), "")
-        here = slice(done, done + len(labels))
-        norms[:, here], right[here] = gradient_norms(probed.model, images, labels, config.temperatures)
-        done += len(labels)
-    watch("gradient norms", done, done, "done")
-    return {"gradients.norm": norms, "gradients.right": right}
+    parts = []
+    for images, labels in probed.batches(rows, stage="gradient norms"):
+        parts.append(gradient_norms(probed.model, images, labels, config.temperatures))
+    norms, right = zip(*parts, strict=True)
+    return {"gradients.norm": torch.cat(norms, 1).cpu(), "gradients.right": torch.cat(right).to("cpu", torch.uint8)}
 
 
 def gradient_norms(
@@ -195,14 +198,14 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
 
 
-#: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).
+#: Number of images in a batch. Each image has its own weights (2 million, 8 MB, with McMahan's CNN).
 _OWN_WEIGHTS = 16
-#: The first interval searched is [0, attack_limit / 2**DOUBLINGS]; then its upper end doubles.
+#: The first interval is [0, attack_limit / 2**DOUBLINGS]. Its upper end then doubles up to this many times.
 DOUBLINGS = 12
 
 
 @torch.no_grad()
-def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
+def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
     """Return the arrays of the boundary (Fig. 2) for the M images of ``rows`` that the model misclassifies, on the CPU.
 
     They are ``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1];
@@ -217,8 +220,7 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
         logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
         return logits
 
-    for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
-        watch("boundary distances", done, len(chosen), "")
+    for images, labels in probed.batches(chosen, _OWN_WEIGHTS, "boundary distances") if len(chosen) else ():
         here = slice(done, done + len(labels))
         before[here] = boundary_distances(probed.model, images, config)
         for i, temperature in enumerate(config.temperatures):
@@ -226,7 +228,6 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
             after[i, here] = boundary_distances(forward, images, config)
             right[i, here] = forward(images).argmax(1) == labels
         done += len(labels)
-    watch("boundary distances", done, done, "done")
     return {
         "boundary.before": before,
         "boundary.after": after,
@@ -250,14 +251,20 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
         decision = logits.detach().argmax(1)
         direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
 
-    def changes(size: Tensor) -> Tensor:
-        return forward(images + size[:, None, None, None] * direction).argmax(1) != decision
+    def narrowed(low: Tensor, high: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the intervals after a test at ``size`` [n]; a test at ``low`` changes nothing."""
+        changed = forward(images + size[:, None, None, None] * direction).argmax(1) != decision
+        return torch.where(changed, low, size), torch.where(changed, size, high)
 
-    low, high = _first_interval(changes, images.new_zeros(len(images)), config.attack_limit)
+    low = images.new_zeros(len(images))
+    high = torch.full_like(low, torch.inf)
+    for doubling in range(DOUBLINGS + 1):
+        size = config.attack_limit * 2.0 ** (doubling - DOUBLINGS)
+        low, high = narrowed(low, high, torch.where(high.isinf(), size, low))
+        if high.isfinite().all():
+            break
     for _ in range(config.attack_steps):
-        middle = torch.where(high.isinf(), low, (low + high) / 2)
-        crossed = changes(middle) & high.isfinite()
-        low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+        low, high = narrowed(low, high, torch.where(high.isinf(), low, (low + high) / 2))
     return high
 
 
@@ -269,22 +276,6 @@ def _excess(logits: Tensor, target: Tensor) -> Tensor:
     """
     of_target = target[:, None]
     return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
-
-
-def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """Return (low, high) [n] such that the decision at ``high`` differs from the decision at ``low``.
-
-    ``high`` is inf if no decision change is found.
-    """
-    high = torch.full_like(low, torch.inf)
-    for doubling in range(DOUBLINGS + 1):
-        size = torch.full_like(low, limit * 2.0 ** (doubling - DOUBLINGS))
-        pending = high.isinf()
-        crossed = changes(size) & pending
-        low, high = torch.where(pending & ~crossed, size, low), torch.where(crossed, size, high)
-        if high.isfinite().all():
-            break
-    return low, high
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.papers.chill.results import ProbeResult
 from knot_runner.report.figures.style import (
     GRAY,
     Drawing,
@@ -22,19 +23,19 @@ from knot_runner.report.figures.style import (
 )
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import MeasuredRun, Run, arrays
+from knot_runner.report.run_folders import DoneRun, Run, arrays
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ARRAYS = "probe.safetensors"
-#: A dict for each seed, the lowest first, of the arrays that :func:`knot_runner.papers.chill.probe.probe_part` names.
+#: The arrays of each seed, by increasing seed; see :func:`knot_runner.papers.chill.probe.probe_part`.
 Probe = list[dict[str, np.ndarray]]
 BINS = 70
-#: Of Fig. 1: smallest norm drawn, as a share of the largest.
+#: Smallest norm drawn in Fig. 1, as a share of the largest norm.
 MIN_NORM = 1e-5
-#: Of Fig. 2: the axis is linear up to here, logarithmic beyond.
+#: Value up to which the axis of Fig. 2 is linear. Beyond, the axis is logarithmic.
 LINEAR = 0.01
 QUANTILES = ("5%", "25%", "median", "75%", "95%")
 PERCENTS = (5, 25, 50, 75, 95)
@@ -56,11 +57,6 @@ SOFTMAX_NOTE = (
     "softmax(z / T) of one model's logits, for its first misclassified training image of the class (lowest seed); the "
     "paper names neither the image nor the state of the model."
 )
-
-
-def read_probes(runs: Sequence[Run]) -> Probe:
-    """Return the arrays of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
-    return [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
 
 
 def pooled(probe: Probe, name: str) -> np.ndarray:
@@ -89,7 +85,7 @@ def gradient_figure(runs: list[Run]) -> Drawing:
         is_right = pooled(probe, "gradients.right").astype(bool)
         chosen = pooled(probe, "gradients.norm")[:, is_right == (text == "right")]
         count = chosen.shape[1]
-        title = _shown(probes, name, "\n") + f"images classified {text}: {count:,}"
+        title = f"{name}\nimages classified {text}: {count:,}"
         axes.set(title=title, xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.set(xscale="log", xlim=bins[[0, -1]])
         axes.xaxis.set_major_formatter(plain_tick)
@@ -98,7 +94,7 @@ def gradient_figure(runs: list[Run]) -> Drawing:
             axes.hist(norms.clip(bins[0], bins[-1]), list(bins), **look)
             quantiles = np.percentile(norms, PERCENTS).tolist()
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
-            lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
+            lines.append(f"{name}, T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
     _legend(figure, colors)
     numbers = csv_text(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
     return Drawing(figure, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
@@ -128,8 +124,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     probes, colors = _probes(runs)
     if not any(len(pooled(probe, "boundary.before")) for probe in probes.values()):
         raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
-    width = 6.8 if len(probes) == 1 else 5.2
-    figure, grid = panels(len(probes), width, 2.0 + 0.42 * len(colors), across=2)
+    figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)
     heights = {temperature: i for i, temperature in enumerate(colors)}  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     rows = []
@@ -139,28 +134,24 @@ def boundary_figure(runs: list[Run]) -> Drawing:
         wrong = len(before)
         tried = pooled(probe, "boundary.tried").sum()
         after_steps = pooled(probe, "boundary.after"), pooled(probe, "boundary.right")
-        for temperature, after, right in zip(temperatures_of(probe), *after_steps, strict=True):
-            both = np.isfinite(before) & np.isfinite(after)
-            moves = after[both] - before[both]
+        for temperature, after, right in zip(temperatures_of(probe), *after_steps, strict=True) if wrong else ():
+            moves = (after - before)[np.isfinite(before + after)]
             height = heights[temperature]
             out = wrong - len(moves)
             draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[height], **look)
-            share = 0.0
-            if wrong:
-                share = right.mean()
-                beside = axes.get_yaxis_transform()
-                axes.text(1.01, height, f"{out / wrong:.0%} left out", transform=beside, va="center", fontsize="small")
+            beside = axes.get_yaxis_transform()
+            axes.text(1.01, height, f"{out / wrong:.0%} left out", transform=beside, va="center", fontsize="small")
             quantiles = [""] * len(QUANTILES)
             median = "no median"
             if len(moves):
                 quantiles = np.percentile(moves, PERCENTS).tolist()
                 median = f"median {quantiles[2]:.4g}"
-            rows.append([name, f"{temperature:g}", len(moves), out, f"{share:.4f}", *quantiles])
-            facts = f"{median} over {len(moves):,} images, {out:,} left out; the step corrects {share:.0%}"
-            lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
+            rows.append([name, f"{temperature:g}", len(moves), out, f"{right.mean():.4f}", *quantiles])
+            facts = f"{median} over {len(moves):,} images, {out:,} left out; the step corrects {right.mean():.0%}"
+            lines.append(f"{name}, T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
         axes.set_yticks(range(len(colors)), [f"T={temperature:g}" for temperature in colors])
-        title = _shown(probes, name, "\n") + f"{wrong:,} wrong of {tried:,} images"
+        title = f"{name}\n{wrong:,} wrong of {tried:,} images"
         axes.set(title=title, xlabel="change of distance, normalized pixels", ylim=(-0.6, len(colors) - 0.4))
         axes.set_xscale("symlog", linthresh=LINEAR)
         axes.xaxis.set_major_formatter(plain_tick)
@@ -171,7 +162,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
 
 
 @figure_of(reads=(ARRAYS,))
-def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
+def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
     """Bars of softmax(z / T) for one image, by class and temperature (Fig. 3).
 
     Each setting has its own panel. The probabilities are written to a CSV file next to the PNG.
@@ -183,19 +174,19 @@ def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         first = probe[0]
         label = int(first["softmax.label"][0])
-        by_temperature = list(zip(temperatures_of(probe), first["softmax.probabilities"], strict=True))
-        classes = np.arange(len(by_temperature[0][1]))
-        names = runs[0].result.labels.names if runs[0].result.labels else [str(label) for label in classes]
-        true = plain(names[label])
-        width = 0.84 / len(by_temperature)
+        by_temperature = zip(temperatures_of(probe), first["softmax.probabilities"], strict=True)
         hottest_first = sorted(by_temperature, key=lambda pair: -pair[0])
+        names = runs[0].result.labels.names
+        classes = np.arange(len(names))
+        true = plain(names[label])
+        width = 0.84 / len(hottest_first)
         for i, (temperature, shares) in enumerate(hottest_first):
             axes.bar(classes - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
             rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
             best = shares.argmax()
             facts = f"{plain(names[best])} {shares[best]:.3f}; true {true} {shares[label]:.3f}"
-            lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
-        title = _shown(probes, name, "\n") + f"training image {first['softmax.row'][0]}, class {true}"
+            lines.append(f"{name}, T={temperature:g}: {facts}")
+        title = f"{name}\ntraining image {first['softmax.row'][0]}, class {true}"
         axes.set(title=title, ylabel="probability", ylim=(0, 1))
         axes.set_xticks(classes, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[label].set_fontweight("bold")
@@ -206,14 +197,11 @@ def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
     """Return probes by setting, and the colors of their temperatures."""
-    probes = {name: read_probes(members) for name, members in by_name(runs).items()}
+    probes = {}
+    for name, members in by_name(runs).items():
+        probes[name] = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]
     temperatures = np.unique(np.concatenate([temperatures_of(probe) for probe in probes.values()])).tolist()
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
-
-
-def _shown(probes: dict[str, Probe], name: str, gap: str = ", ") -> str:
-    """Return the setting's name as a prefix for text lines; "" if there is only one setting."""
-    return f"{name}{gap}" if len(probes) > 1 else ""
 
 
 def _legend(figure: Figure, colors: dict[float, Any]) -> None:

@@ -14,6 +14,9 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.util.files import LogRow, write_atomic
 
+#: Arrays [K, ...] whose mean for each of the K temperatures is logged.
+LOGGED = ("gradients.norm", "boundary.after", "boundary.right")
+
 
 def inspect_probing(context: RunContext) -> RunInputs:
     """Return the run's inputs and notes on them. Raises :class:`UserError`."""
@@ -40,8 +43,5 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for i, temperature in enumerate(temperatures):
-        row = {"temperature": temperature}
-        for name, array in arrays.items():
-            if len(array) == len(temperatures) and name != "temperatures":
-                row[name] = float(array[i].double().mean())
-        context.log(row)
+        means = {name: float(arrays[name][i].double().mean()) for name in LOGGED}
+        context.log({"temperature": temperature, **means})

@@ -15,14 +15,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.strict import by_key
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.papers.chill.rows import RowSetting, case_rows, hottest_first, row_heads
-from knot_runner.papers.chill.target import WARM, best_of_t4
 from knot_runner.report.claims.measures import TARGETS, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.frame import RunSet
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableLayout, TableRow
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableLayout, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import measured_line, preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS
@@ -33,8 +32,11 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The paper's rounds are indices from 0: one less than the rounds trained.
+#: The paper counts rounds from 0, so its numbers are one less than the rounds trained.
 FROM_0 = 1
+#: Temperature of the runs that set the target, and the reason why a target is unknown.
+WARM = 4.0
+NO_TARGET = "no target, since its T=4 run is missing"
 
 
 def temperatures_table(request: TableRequest) -> Parts:
@@ -53,15 +55,9 @@ def temperatures_table(request: TableRequest) -> Parts:
     columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
     groups = {}
     for case, (name, column) in itertools.product(frame["case"].unique(), columns.items()):
-        groups[case, name] = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
-    keys = hottest_first(frame["key"])
-    rows = []
-    for key in keys:
-        of_key = frame[frame["key"] == key]
-        cells = {}
-        for (case, name), group in groups.items():
-            cells[group.key] = (_cell(of_key[of_key["case"] == case], key, case, name, table),)
-        rows.append(_row(key, keys, cells))
+        group = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
+        groups[group] = [(case, name)]
+    rows, heads = _rows(frame, groups, table, table.columns if table else ())
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
     if OF_TARGET & set(columns):
@@ -70,36 +66,49 @@ def temperatures_table(request: TableRequest) -> Parts:
         lines.append(f"Target: {goal}.")
         for case, of_case in frame.groupby("case", sort=False):
             lines += unreached(case, of_case, curves)
-    lines += paper_lines(frame, runs, table)
-    return rows, row_heads(keys), list(groups.values()), lines
+    return rows, heads, list(groups), lines + paper_lines(frame, runs, table)
 
 
-def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
-    """Return the table row for ``key``. ``keys`` are the keys of all rows."""
-    names = (key.head, key.settings)[: len(row_heads(keys))]
-    return TableRow(names, names, cells)
+def _rows(
+    frame: pd.DataFrame,
+    groups: Mapping[ColumnGroup, Sequence[tuple[str, str]]],
+    table: PrintedTable | None,
+    printed: Sequence[str],
+) -> tuple[list[TableRow], tuple[str, ...]]:
+    """Return a table row per key in ``frame``, and the heads of the rows.
+
+    ``groups``: group -> (case, column of ``frame``) for each of its cells. ``printed``: names of the columns of
+    ``table``, in order.
+    """
+    heads = row_heads(frame["key"])
+    rows = []
+    for key in hottest_first(frame["key"]):
+        cells = {}
+        for group, places in groups.items():
+            of_group = []
+            for case, name in places:
+                of_cell = frame[(frame["key"] == key) & (frame["case"] == case)]
+                paper = dict(zip(printed, printed_row(table, case, key), strict=False)).get(name)
+                has_gap = comparable(of_cell["run"]) and same_data(of_cell["run"], table, case)
+                of_group.append(_cell(of_cell, name, paper, has_gap))
+            cells[group.key] = of_group
+        rows.append(TableRow(key.heads[: len(heads)], key.heads[: len(heads)], cells))
+    return rows, heads
 
 
-def _cell(rows: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
-    """Return the cell of column ``name``. ``rows``: the runs of one case and one table row."""
-    printed = dict(zip(table.columns, printed_row(table, case, key), strict=False)) if table else {}
-    cell = _mean(rows, name, printed.get(name), table, case, TOPS.get(name))
+def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> TableCell:
+    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value.
+
+    If seeds miss the target, the number of rounds to the target is a text such as ``>300 (2 of 3)``.
+    """
+    cell = aggregate(rows[name].dropna(), rows, paper, has_gap, TOPS.get(name.partition(" ")[0]))
     if name != "rounds":
         return cell
-    short = short_of_goal(rows)
-    with_goal = (rows["finished"] & rows["goal"].notna()).sum()
-    if len(short):  # ">300 (2 of 3)": so many seeds do not meet the target within 300 rounds
-        some = f" ({len(short)} of {with_goal})" if len(short) < with_goal else ""
-        return dataclasses.replace(cell, text=f">{short['ran'].min()}{some}", gap=None)
+    short = rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
+    if len(short):
+        some = f" ({len(short)} of {len(short) + cell.n})" if cell.n else ""
+        return dataclasses.replace(cell, text=f">{short['ran'].min():.0f}{some}", gap=None)
     return cell if cell.gap is None else dataclasses.replace(cell, gap=cell.gap - FROM_0)
-
-
-def _mean(
-    rows: pd.DataFrame, name: str, paper: float | None, table: PrintedTable | None, case: str, top: float | None
-) -> TableCell:
-    """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value."""
-    has_gap = comparable(rows["run"]) and same_data(rows["run"], table, case)
-    return aggregate(rows[name].dropna(), rows, paper, has_gap, top)
 
 
 def trace(request: TableRequest) -> Parts:
@@ -117,30 +126,26 @@ def trace(request: TableRequest) -> Parts:
     cases = frame["case"].unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds shows one task and model, but these runs have several: {'; '.join(cases)}")
+    logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
+
     accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
     losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
-    logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
     for name, (measure, number, scale) in {**accuracies, **losses}.items():
         logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
-        frame = frame.assign(**{name: [scale * log.get(measure, math.nan) for log in logs]})
-    keys = hottest_first(frame["key"])
-    rows = []
-    for key, of_key in frame.groupby("key", sort=False):
-        printed = dict(zip([*accuracies, *losses], printed_row(table, cases[0], key), strict=False))
-        of_accuracy = [_mean(of_key, name, printed.get(name), table, cases[0], 100.0) for name in accuracies]
-        of_loss = [_mean(of_key, name, printed.get(name), table, cases[0], None) for name in losses]
-        rows.append(_row(key, keys, {"accuracy": of_accuracy, "loss": of_loss}))
-    groups = (
-        ColumnGroup("accuracy", "accuracy (%) after round r, from 1", tuple(accuracies), 2, "accuracy_percent"),
-        ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
-    )
-    lines = measured_line(runs) + paper_lines(frame, runs, table)
-    return rows, row_heads(keys), groups, lines
+        frame[name] = [scale * log.get(measure, math.nan) for log in logs]
+    title = "accuracy (%) after round r, from 1"
+    of_accuracy = ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent")
+    of_loss = ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4)
+    groups = {}
+    for group in (of_accuracy, of_loss):
+        groups[group] = [(cases[0], name) for name in group.columns]
+    rows, heads = _rows(frame, groups, table, [*accuracies, *losses])
+    return rows, heads, list(groups), measured_line(runs) + paper_lines(frame, runs, table)
 
 
-def printed_row(table: PrintedTable, case: str, key: RowSetting) -> list[float]:
+def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float]:
     """Return the printed row; [] if the paper does not print this row, as for learning rate controls."""
-    if key.control or key.other:
+    if table is None or key.control or key.other:
         return []
     row: list[float] = table.values.get(case, {}).get(key.temperature, [])
     return row
@@ -151,17 +156,15 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
     ``rows``: the rows of one case in :func:`chilling_frame`.
     """
-    reasons = []
     trained = rows[rows["finished"]]
-    for key, of_key in trained.groupby("key", sort=False):
-        short = short_of_goal(of_key)
-        open_ended = of_key[of_key["goal"].isna()]
-        missed = f"target not reached within {short['ran'].min()} rounds"
-        for reason, seeds in ((missed, short["seed"]), ("no target, since its T=4 run is missing", open_ended["seed"])):
-            if len(seeds):
-                named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
-                reasons.append((reason, named))
-    lines = [f"{case}: {reason}: {'; '.join(names)}." for reason, names in by_key(reasons).items()]
+    excluded = trained[trained["rounds"].isna()]
+    missed = "target not reached within " + excluded["ran"].astype(int).astype(str) + " rounds"
+    lines = []
+    for reason, members in excluded.groupby(missed.where(excluded["goal"].notna(), NO_TARGET), sort=False):
+        names = []
+        for key, of_key in members.groupby("key", sort=False):
+            names.append(f"{key.name}, seed {', '.join(map(str, sorted(of_key['seed'])))}")
+        lines.append(f"{case}: {reason}: {'; '.join(names)}.")
     if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained["run_id"]):
         lines.append(f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds.")
     return lines
@@ -179,7 +182,7 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
     return lines + cited(table)
 
 
-def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | str) -> pd.DataFrame:
+def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], target: float | str) -> pd.DataFrame:
     """Return ``rows`` of :func:`case_rows` with additional columns for the tables.
 
     Args:
@@ -194,19 +197,19 @@ def chilling_frame(rows: pd.DataFrame, curves: dict[str, LearningCurve], target:
     """
     import pandas as pd
 
+    measured = {}
+    for run_id, curve in curves.items():
+        last = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
+        measured[run_id] = {"ran": curve.rounds, "best": curve.best, **last}
+    names = ["ran", "best", *SHOWN_MEASURES]
     frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
-    curve_of = [curves.get(run_id) for run_id in frame["run_id"]]
-    frame["finished"] = frame["run_id"].isin(curves)
-    frame["goal"] = target
-    if target == "best_of_T4":
-        best = frame["run_id"].map({run_id: curve.best for run_id, curve in curves.items()}).astype("float64")
-        frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
-    frame["ran"] = [curve.rounds if curve else 0 for curve in curve_of]
-    reached = [curve.reaches(goal) if curve else None for curve, goal in zip(curve_of, frame["goal"], strict=True)]
+    frame = frame.join(pd.DataFrame.from_dict(measured, "index", "float64", names), on="run_id")
+    frame["finished"] = frame["ran"].notna()
+    frame["goal"] = _of_twin(frame, WARM, frame[["best"]])["best"] if target == "best_of_T4" else target
+    reached = []
+    for run_id, goal in zip(frame["run_id"], frame["goal"], strict=True):
+        reached.append(curves[run_id].reaches(goal) if run_id in curves else None)
     frame["rounds"] = pd.Series(reached, dtype="float64")
-    for name, measure in SHOWN_MEASURES.items():
-        last = [curve.rows[-1].get(measure) if curve else None for curve in curve_of]
-        frame[name] = pd.Series(last, dtype="float64")
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],
@@ -223,11 +226,6 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
     twins = frame["key"] == frame["other"].map(lambda other: RowSetting(temperature, other=other))
     known = frame[keys].join(values)[twins].set_index(keys)
     return known.reindex(pd.MultiIndex.from_frame(frame[keys])).set_index(frame.index)
-
-
-def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the ``rows`` of :func:`chilling_frame` whose run is finished but did not reach its goal."""
-    return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 
 #: Column -> its measure in the last row of ``rounds.jsonl``.
@@ -249,10 +247,17 @@ CHILLING_COLUMNS = {
     "rounds": _column("rounds", "rounds", "rounds trained until the target is met", 1, paper_digits=0),
     "speedup": _column("speedup", "speed-up", "rounds of T=1 / rounds at the same seed"),
 }
-#: Column of a share -> its largest value.
-TOPS = {"accuracy": 100.0, "f1": 1.0}
+#: Column of a share, or the first word of its name -> its largest value.
+TOPS = {"accuracy": 100.0, "acc": 100.0, "f1": 1.0}
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}
+
+
+def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
+    """Return run id -> best accuracy of the T=4 run with the same seed and other settings, or why it is unknown."""
+    frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")
+    goals = [NO_TARGET if math.isnan(goal) else goal for goal in frame["goal"]]
+    return dict(zip(frame["run_id"], goals, strict=True))
 
 
 TARGETS["best_of_T4"] = best_of_t4

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Group
 
-from knot_runner.config.strict import require
+from knot_runner.config.settings.sizes import Positive
 from knot_runner.report.records.run_summary import dim_lines
 from knot_runner.report.render.terminal import text_line
-from knot_runner.results import Amount, RunResult
+from knot_runner.results import ClassNames, RunResult
 
 
 @dataclass(kw_only=True)
 class ProbeResult(RunResult):
     """Result of a temperature probe. The probe's arrays are in ``probe.safetensors``."""
 
-    temperatures: list[Amount]
+    labels: ClassNames = field()
+    temperatures: list[Positive]
     model: str = ""
-
-    def __post_init__(self) -> None:
-        positive = bool(self.temperatures) and min(self.temperatures) > 0
-        require(positive, "temperatures", f"{self.temperatures} are not all above 0")
 
 
 def probe_summary(name: str, result: ProbeResult) -> Group:

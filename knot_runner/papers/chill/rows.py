@@ -20,7 +20,7 @@ SHOWN_KEYS = ("method.temperature", "method.lr_control")
 OVERALL = f"metrics.{ACCURACY}.ALL"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class RowSetting:
     """Key of a table row.
 
@@ -35,15 +35,11 @@ class RowSetting:
     other: str = ""
 
     @property
-    def head(self) -> str:
-        """Return the training temperature, as the paper prints it."""
-        return "1" if self.control else f"{self.temperature:g}"
-
-    @property
-    def settings(self) -> str:
-        """Return the settings other than the temperature; "" for plain chilling."""
-        rate = f"rate=lr/{self.temperature:g}" if self.control else ""
-        return ", ".join(filter(None, (rate, self.other)))
+    def heads(self) -> tuple[str, str]:
+        """Return the training temperature as the paper prints it, and the other settings ("" for plain chilling)."""
+        if self.control:
+            return "1", ", ".join(filter(None, (f"rate=lr/{self.temperature:g}", self.other)))
+        return f"{self.temperature:g}", self.other
 
     @property
     def name(self) -> str:
@@ -79,10 +75,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 )
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    case_ranks = ranks([*cases, *rows.case])
-    keys = ranks(hottest_first(rows.key))
-    order = rows.case.map(case_ranks) * len(keys) + rows.key.map(keys)
-    return rows.loc[order.sort_values(kind="stable").index]
+    order = {"case": ranks([*cases, *rows.case]), "key": ranks(hottest_first(rows.key))}
+    return rows.sort_values(["case", "key"], key=lambda values: values.map(order[values.name]), kind="stable")
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
@@ -90,6 +84,6 @@ def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
-def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
+def row_heads(keys: Iterable[RowSetting]) -> tuple[str, ...]:
     """Return the heads of the columns that name the rows: ``T``, and ``settings`` if any row has further settings."""
-    return ("T", "settings") if any(key.settings for key in keys) else ("T",)
+    return ("T", "settings") if any(key.heads[1] for key in keys) else ("T",)

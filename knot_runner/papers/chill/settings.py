@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from knot_runner.config.settings.families import Family, register
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Depth, Items, Positive, StepsOrNone
+from knot_runner.config.settings.sizes import (
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    Depth,
+    Items,
+    Positive,
+    StepsOrNone,
+)
 from knot_runner.config.strict import require
 
 
@@ -17,7 +24,7 @@ class ProbeSettings:
     name: str
     algorithm: Literal["temperature_probe"]
     #: temperatures to compare, with one step each
-    temperatures: list[float]
+    temperatures: list[Positive]
     #: epochs of centralized training at temperature 1 before the probe
     warm_epochs: StepsOrNone
     #: Fig. 1: maximum number of images for gradients
@@ -35,8 +42,6 @@ class ProbeSettings:
 
     def __post_init__(self) -> None:
         require(len(self.temperatures) >= 1, "temperatures", "expected at least one temperature")
-        for value in self.temperatures:
-            require(value > 0, "temperatures", f"expected numbers above 0 (1 is standard training), got {value}")
 
 
 register(Family(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
@@ -44,22 +45,6 @@ GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "pa
 VANILLA = "vanilla"
 
 
-@dataclass(frozen=True, order=True)
-class GridRow:
-    """A table row. ``other``: further settings in which the runs differ, as text."""
-
-    data: str
-    algorithm: str
-    clients: int
-    other: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return the row's name for use in a sentence."""
-        rest = f" ({self.other})" if self.other else ""
-        return f"{self.data} {self.algorithm} N={self.clients}{rest}"
-
-
 @dataclass(frozen=True)
 class GridColumn:
     """A table column.
@@ -80,13 +65,16 @@ class GridColumn:
     @property
     def key(self) -> str:
         """Return the key in CSV files, such as ``strong_affinity_S10``."""
-        return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
+        return f"{self.structure}_{self.head.replace(' ', '_S')}"
 
 
 #: Name of the row of gains over all algorithms.
 UPLIFT = "mean uplift"
 CLUSTERED_HEADS = ("data set", "algorithm", "clients")
-Printed = PrintedTable | None
+#: The paper's mean and standard deviation of a cell; None if not printed.
+PrintedPair = tuple[float | None, float | None]
+#: A pair per column of the paper's table.
+PrintedRow = list[list[float]] | None
 
 
 def clustered(request: TableRequest) -> Parts:
@@ -100,41 +88,47 @@ def clustered(request: TableRequest) -> Parts:
     """
     table = request.printed
     metrics = request.metrics
-    algorithms = table.algorithms if table else {}
-    frame = clustered_frame(request.runs, preset_cases({}, table), algorithms)
+    frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
     blocks = _blocks(frame, metrics)
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows = []
-    incomplete = []
 
-    def add(names: tuple[str, ...], make: Callable[[Printed, GridColumn, str], TableCell]) -> None:
+    def add(
+        names: tuple[str, ...], printed: PrintedRow, make: Callable[[GridColumn, str, PrintedPair], TableCell]
+    ) -> None:
         cells = {}
         for group, columns, weighting in blocks:
-            paper = table if weighting == PRINTED and not names[3] else None
-            cells[group.key] = [make(paper, column, weighting) for column in columns]
+            shown = printed if weighting == PRINTED and not names[3] else None
+            cells[group.key] = [make(column, weighting, printed_pair(table, shown, column)) for column in columns]
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
-        for line, of_line in members.groupby("line", sort=False):
-            add((data, line.algorithm, str(line.clients), other), partial(_cell, of_line, line))
+        printed_rows = table.values.get(data, {}) if table else {}
+        for (algorithm, clients), of_row in members.groupby(["algorithm", "clients"], sort=False):
+            has_gap = comparable(of_row["run"]) and same_data(of_row["run"], table, data)
+            printed = printed_rows.get(algorithm, {}).get(clients)
+            add((data, algorithm, str(clients), other), printed, partial(_cell, of_row, has_gap))
         needed = []
-        for algorithm, by_clients in table.values.get(data, {}).items() if table else ():
-            needed += [GridRow(data, algorithm, clients, other) for clients in by_clients]
-        needed = needed or list(members["line"].unique())  # where the paper has no rows of this data set
-        add((data, UPLIFT, "", other), partial(_uplift, members, needed))
-        if all(cell.mean is None for cell in itertools.chain(*rows[-1].cells.values())):
-            incomplete.append(data)
+        for algorithm, by_clients in printed_rows.items():
+            needed += [row_name(data, algorithm, clients, other) for clients in by_clients]
+        needed = needed or list(members["row"].unique())  # where the paper has no rows of this data set
+        add((data, UPLIFT, "", other), table.uplift.get(data) if table else None, partial(_uplift, members, needed))
     note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
-        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
+        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it; empty if a row is "
+        f"missing.{note}"
     )
-    lines = [legend, *absences(frame, frame["line"].map(lambda line: line.name)), *sources(frame["run"])]
+    lines = [legend, *absences(frame, frame["row"]), *sources(frame["run"])]
     for data, members in frame.groupby("data", sort=False):
         lines += other_data(data, members["run"], table)
-        if data in incomplete:
-            lines.append(f"{data}: no mean uplift, since some rows of this data set are missing.")
     return rows, heads, [group for group, _, _ in blocks], [*lines, *cited(table)]
+
+
+def row_name(data: str, algorithm: str, clients: int, other: str) -> str:
+    """Return the name of a table row for use in a sentence. ``other``: further settings, as text."""
+    rest = f" ({other})" if other else ""
+    return f"{data} {algorithm} N={clients}{rest}"
 
 
 def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
@@ -143,17 +137,16 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
     The vanilla column is part of the group with the smallest support.
     """
     examples = "texts" if all("datasets" in run.config["task"] for run in frame["run"]) else "images"
+    words = {"none": "no structure", "strong": "strong structure"}
     blocks = []
     for structure, columns in by_key((column.structure, column) for column in grid_columns(frame)).items():
         supports = sorted({column.support for column in columns} - {None}) or [None]
-        words = "no structure" if structure == "none" else f"{structure} structure"
-        if structure not in STRUCTURES.values():
-            words = f"partition {structure}"
         for metric, support in itertools.product(metrics, supports):
             shown = [column for column in columns if (column.support or supports[0]) == support]
             names = tuple(column.key for column in shown)
             heads = tuple(column.head for column in shown)
-            title = f"{words}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
+            averaged = ACCURACY_WEIGHTINGS[metric].format(examples=examples)
+            title = f"{words.get(structure, f'partition {structure}')}: accuracy in percent, {averaged}"
             key = f"{metric} {' '.join(names)}"
             unit = f"accuracy_{metric}_percent"
             group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
@@ -161,17 +154,14 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
     return blocks
 
 
-def _cell(rows: pd.DataFrame, line: GridRow, table: Printed, column: GridColumn, weighting: str) -> TableCell:
+def _cell(rows: pd.DataFrame, has_gap: bool, column: GridColumn, weighting: str, printed: PrintedPair) -> TableCell:
     rows = rows[rows["key"] == column.key]
-    printed = table.values.get(line.data, {}).get(line.algorithm, {}).get(line.clients) if table else None
-    mean, std = printed_pair(table, printed, column)
-    has_gap = comparable(rows["run"]) and same_data(rows["run"], table, line.data)
-    cell = aggregate(rows[weighting].dropna(), rows, mean, has_gap, top=100.0)
-    return dataclasses.replace(cell, paper_std=std)
+    cell = aggregate(rows[weighting].dropna(), rows, printed[0], has_gap, top=100.0)
+    return dataclasses.replace(cell, paper_std=printed[1])
 
 
 def _uplift(
-    members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, column: GridColumn, weighting: str
+    members: pd.DataFrame, needed: Sequence[str], column: GridColumn, weighting: str, printed: PrintedPair
 ) -> TableCell:
     """Return the gain of clustering over vanilla: mean and standard deviation over rows.
 
@@ -180,31 +170,25 @@ def _uplift(
     vanilla = GridColumn(column.structure, "none", None)
     if column == vanilla:
         return TableCell()
-    printed = table.uplift.get(needed[0].data) if table else None
-    mean, std = printed_pair(table, printed, column)
-    gains = []
-    counts = []
-    planned = []
-    for line in needed:
-        of_line = members[members["line"] == line].set_index("key")[weighting]
-        clustered_runs = of_line[of_line.index == column.key]
-        ours, plain = clustered_runs.dropna(), of_line[of_line.index == vanilla.key].dropna()
-        if ours.empty or plain.empty:
-            return TableCell(paper=mean, paper_std=std)
-        gains.append(statistics.fmean(ours) - statistics.fmean(plain))
-        counts += [len(ours), len(plain)]
-        planned.append(len(clustered_runs))
-    spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
-    return TableCell(
-        statistics.fmean(gains), n=min(counts), planned=min(planned), paper=mean, std=spread, paper_std=std
-    )
+    mean, std = printed
+    by_cell = members.groupby(["key", "row"])[weighting].agg(["mean", "count", "size"])
+    ours = by_cell.reindex([(column.key, row) for row in needed])
+    plain = by_cell.reindex([(vanilla.key, row) for row in needed])
+    gains = ours["mean"].to_numpy() - plain["mean"].to_numpy()
+    if np.isnan(gains).any():
+        return TableCell(paper=mean, paper_std=std)
+    spread = float(gains.std()) if len(gains) > 1 else None  # undefined for one row
+    seeds = int(min(ours["count"].min(), plain["count"].min()))
+    planned = int(ours["size"].min())
+    return TableCell(float(gains.mean()), n=seeds, planned=planned, paper=mean, std=spread, paper_std=std)
 
 
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
-    """Return a row per cell and seed.
+    """Return one row per table cell and seed.
 
-    Columns: ``line`` (:class:`GridRow`) and its parts, ``column`` (:class:`GridColumn`) and its ``key``, ``seed`` and
-    ``run``. Finished runs also have their accuracy over clients in percent, for each of :data:`ACCURACY_WEIGHTINGS`.
+    The columns of :func:`run_rows` are followed by ``row`` (:func:`row_name`) and its parts, and by ``column``
+    (:class:`GridColumn`) and its ``key``. Finished runs also have their accuracy over clients in percent, for each of
+    :data:`ACCURACY_WEIGHTINGS`.
 
     ``algorithms``: method -> its name in the paper; other methods keep their names. A vanilla run that is requested
     once per support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.
@@ -225,28 +209,33 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
                 f"task={run.task} method={run.method}: not a federated run, so a clustered table cannot show it"
             )
         if not isinstance(clients, int):
-            hint = "Use pairs or shards"
-            raise UserError(
-                "partition.num_clients is not set, but the table has one row per number of clients",
-                f"partition={kind}",
-                hint=hint,
-            )
-        support = run.setting(SUPPORT) if graph != "none" else None
-        column = GridColumn(STRUCTURES.get(kind, kind), graph, support)
-        line = GridRow(case_of(run, cases), algorithms.get(run.method, run.method), clients, other)
-        means = dict(run.result.metrics.get("client_accuracy", {})) if is_finished(run) else {}
-        if graph == "none" and BY_IMAGES in means:  # one cluster, so the mean over clusters is that by images
-            means.setdefault(PRINTED, means[BY_IMAGES])
-        measured = {weighting: 100 * mean for weighting, mean in means.items() if weighting in ACCURACY_WEIGHTINGS}
-        cells.append({"line": line, **vars(line), "column": column, "key": column.key, **measured})
+            problem = "partition.num_clients is not set, but the table has one row per number of clients"
+            raise UserError(problem, f"partition={kind}", hint="Use pairs or shards")
+        column = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
+        parts = {
+            "data": case_of(run, cases),
+            "algorithm": algorithms.get(run.method, run.method),
+            "clients": clients,
+            "other": other,
+        }
+        means = run.result.metrics.get("client_accuracy", {}) if is_finished(run) else {}
+        measured = {weighting: 100 * mean for weighting, mean in means.items()}
+        if graph == "none" and BY_IMAGES in measured:  # one cluster, so the mean over clusters is that by images
+            measured.setdefault(PRINTED, measured[BY_IMAGES])
+        cells.append({**parts, "row": row_name(**parts), "column": column, "key": column.key, **measured})
     columns = dict.fromkeys([*cells[0], *ACCURACY_WEIGHTINGS])
-    frame = run_rows(runs).join(pd.DataFrame(cells, columns=list(columns), dtype=object))
-    frame = one_per_seed(frame, ["line", "key"], lambda row: f"{row.line.name}, {row.key}")
-    data = ranks([*cases, *frame["data"]])
-    names = ranks([*algorithms.values(), *frame["algorithm"]])
-    order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
-    cell_numbers = frame.groupby(["line", "key"], sort=False).ngroup()
-    return frame.assign(order=order, cell=cell_numbers).sort_values(["order", "cell"], kind="stable", ignore_index=True)
+    frame = run_rows(runs).join(pd.DataFrame(cells, columns=list(columns)))
+    frame = one_per_seed(frame, ["row", "key"], lambda row: f"{row.row}, {row.key}")
+    order = {
+        "data": ranks([*cases, *frame["data"]]),
+        "algorithm": ranks([*algorithms.values(), *frame["algorithm"]]),
+    }
+    return frame.sort_values(
+        ["data", "algorithm", "clients", "other"],
+        key=lambda values: values.map(order[values.name]) if values.name in order else values,
+        kind="stable",
+        ignore_index=True,
+    )
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
@@ -265,12 +254,10 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     return sorted(columns, key=order)
 
 
-def printed_pair(
-    table: Printed, row: list[list[float]] | None, column: GridColumn
-) -> tuple[float | None, float | None]:
-    """Return the mean and deviation that ``table`` prints for ``row`` and ``column``, each None if not printed."""
+def printed_pair(table: PrintedTable | None, row: PrintedRow, column: GridColumn) -> PrintedPair:
+    """Return the mean and deviation that ``table`` prints in its ``row`` for ``column``, each None if not printed."""
     wanted = [column.structure, column.graph, column.support]
     if table is None or not row or wanted not in table.columns:
         return None, None
-    mean, std = row[table.columns.index(wanted)]
+    mean, std = row[table.columns.index(wanted)] or (None, None)  # vanilla has no uplift
     return mean, std

@@ -16,11 +16,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from knot_runner.data.counts import of_images
-from knot_runner.data.pools import TextPool
+from knot_runner.data.tasks import ImageTask
 from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.papers.fedwad import descent as descent
-from knot_runner.papers.fedwad.descent import Descent
+from knot_runner.papers.fedwad.descent import Descent, descent_step, federated_gradient, first_descent, gradient
 from knot_runner.papers.fedwad.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
@@ -31,11 +30,11 @@ from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
-#: Training samples, at most, that the finished coreset is compared with.
+#: Maximum number of training samples with which the finished coreset is compared.
 COMPARED = 2000
-#: Clients drawn per epoch unless the settings say otherwise (paper).
+#: Clients drawn per epoch if ``participants`` is null (paper).
 PARTICIPANTS = 10
-#: Coordinates that a coreset may have, at most: squares of larger ones overflow.
+#: Largest coordinate of a coreset's points. The square of a larger one overflows.
 MAX_COORDINATE = 1e150
 
 
@@ -46,47 +45,49 @@ class Clients:
     points: np.ndarray
     rows: list[np.ndarray]
 
-    @property
-    def dimension(self) -> int:
-        """The number d of coordinates."""
-        return int(self.points.shape[1])
-
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs, with all examples and the sorted rows that train the image encoder (None: all rows).
+
+    Raises:
+        UserError: The examples cannot be read or partitioned, or no image would train the encoder.
+    """
     config = context.method
-    task = read_examples(context, config)
+    task = whole = read_examples(context, config)
+    held = None
+    if isinstance(config, CoresetKnnSettings) and isinstance(whole, ImageTask):
+        held, rest = split_off(config, len(whole.train), context.settings.seed)
+        task = replace(whole, train=whole.train.take(rest))
     partition = client_partition(context, task)
     clients = len(partition.train)
-    if config.participants is not None and config.participants > clients:
-        raise UserError(
-            f"expected at most {clients} (the number of clients), got {config.participants}", "method.participants"
-        )
-    notes = [*task.notes, *partition.notes]
-    if config.participants is None and clients < PARTICIPANTS:
+    notes = [*whole.notes, *partition.notes]
+    if isinstance(config, CoresetSettings) and (config.participants or PARTICIPANTS) > clients:
         notes.append(f"method.participants: all {clients} clients")
     counts = of_images(task, partition)
-    return RunInputs(task, partition, counts, [*notes, *counts.warnings()])
+    return RunInputs(task, partition, counts, [*notes, *counts.warnings()], (whole, held))
+
+
+# ------------------------------------------------------------------------------------------ one coreset of all clients
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn one coreset of all clients' data, and compare it with a sample of the data."""
-    settings, config, task, partition = context.settings, context.method, inputs.task, inputs.partition
+    config, task, seed = context.method, inputs.task, context.settings.seed
     context.begin()
     space = feature_space(context, config, task)
-    clients = Clients(space.points(task.train), partition.train)
+    clients = Clients(space.points(task.train), inputs.partition.train)
 
     def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
         if epoch == config.epochs:
             return None
-        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
-        after, row = advance_epoch(config, settings.seed, before, clients, epoch)
+        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()})
+        after, row = advance_epoch(config, seed, before, clients, epoch)
         context.progress("epochs", epoch + 1, config.epochs, f"distance {row['loss']:.3f}")
         return _tensors(after), row
 
     def _start() -> State:
-        draw = numpy_generator(settings.seed, "coreset", "start")
-        return _tensors(descent.first_descent(config.points, clients.dimension, config.start_scale, draw))
+        draw = numpy_generator(seed, "coreset", "start")
+        return _tensors(first_descent(config.points, clients.points.shape[1], config.start_scale, draw))
 
     def _log(row: LogRow) -> None:
         context.log({"epoch": row["round"], "loss": row["loss"]})
@@ -94,22 +95,15 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     state, rows = run_rounds(_advance, context.commits(task.digest), _start, log=_log)
     context.progress("epochs", 1, 1, "done")
     points = state["points"].numpy()
-    compared = np.concatenate(clients.rows)
-    compared = subsample(compared, COMPARED, numpy_generator(settings.seed, "coreset", "compared"))
-    distance, _ = descent.gradient(points, Measure(clients.points[compared]))  # the objective
+    compared = subsample(np.concatenate(clients.rows), COMPARED, numpy_generator(seed, "coreset", "compared"))
+    distance, _ = gradient(points, Measure(clients.points[compared]))  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
     record_coresets(context, inputs, space, record, rows, points, {"labels": torch.from_numpy(labels)})
     record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
 
 
-def participants(config: CoresetSettings, clients: int) -> int:
-    """Return the number of clients drawn in each epoch, out of ``clients``."""
-    return config.participants or min(PARTICIPANTS, clients)
-
-
 def _tensors(state: Descent) -> State:
-    arrays = {"points": state.points, "first": state.first, "second": state.second}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in vars(state).items()}
 
 
 def advance_epoch(
@@ -120,16 +114,16 @@ def advance_epoch(
     The participants are sampled with (seed, epoch).
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
-    chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
+    count = min(config.participants or PARTICIPANTS, len(clients.rows))
+    chosen = np.sort(draw.choice(len(clients.rows), count, replace=False)).tolist()
     pulls = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
     distances, gradients = zip(*pulls, strict=True)
-    loss = float(np.mean(distances))
-    gradient = np.sum(gradients, axis=0)
+    total = np.sum(gradients, axis=0)
     if config.aggregation == "mean":
-        gradient = gradient / len(gradients)
-    state = descent.descent_step(state, gradient, config.optimizer, config.lr)
+        total = total / count
+    state = descent_step(state, total, config.optimizer, config.lr, epoch + 1)
     check_points(state.points, config.lr, f"epoch {epoch + 1}")
-    return state, {"loss": loss, "participants": chosen}
+    return state, {"loss": float(np.mean(distances)), "participants": chosen}
 
 
 # ----------------------------------------------------------------------------------------------- shared by both kinds
@@ -154,8 +148,8 @@ def pull(
     rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
     sample = clients.points[rows]
     if config.distance == "exact":  # the server must then see the samples: the baseline, not federated
-        return descent.gradient(points, Measure(sample))
-    return descent.federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *step))
+        return gradient(points, Measure(sample))
+    return federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *step))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
@@ -197,25 +191,6 @@ def record_coresets(
 # ------------------------------------------------------------------------------------------------ a coreset per client
 
 
-def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Return the clients' examples, and all examples with the sorted rows that train the image encoder.
-
-    Raises:
-        UserError: A part would be empty.
-    """
-    settings, config = context.settings, context.method
-    whole = read_examples(context, config)
-    if isinstance(whole, TextPool):  # text features are fitted on a part of their own
-        task, held = whole, np.arange(0)
-    else:
-        held, rest = split_off(config, len(whole.train), settings.seed)
-        task = replace(whole, train=whole.train.take(rest))
-    partition = client_partition(context, task)
-    counts = of_images(task, partition)
-    notes = [*whole.notes, *partition.notes, *counts.warnings()]
-    return RunInputs(task, partition, counts, notes, (whole, held))
-
-
 def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn a coreset of each client's own data, and classify by the nearest point of all coresets."""
     config, task, partition = context.method, inputs.task, inputs.partition
@@ -223,7 +198,7 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     context.begin()
     space = feature_space(context, config, whole, held)
     clients = Clients(space.points(task.train), partition.train)
-    count = len(clients.rows)
+    count, dimension = len(clients.rows), clients.points.shape[1]
 
     def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
         if client == count:
@@ -234,17 +209,19 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
         return {"points": points}, {"client": client, "loss": loss}
 
     def _start() -> State:
-        return {"points": torch.empty(0, config.points, clients.dimension, dtype=torch.float64)}
+        return {"points": torch.empty(0, config.points, dimension, dtype=torch.float64)}
 
     state, rows = run_rounds(_advance, context.commits(whole.digest), _start, log=context.log)
-    points = list(state["points"].numpy())
-    labels, owners = _labeled(points, clients, task.train.labels)
-    classifier = KNeighborsClassifier(1, algorithm="brute").fit(np.concatenate(points), labels)
+    points = state["points"].numpy()
+    labels = own_labels(points, clients, task.train.labels)
+    joined = points.reshape(-1, dimension)
+    classifier = KNeighborsClassifier(1, algorithm="brute").fit(joined, labels)
     predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
     facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
+    owners = np.repeat(np.arange(count), config.points)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
-    record_coresets(context, inputs, space, record, rows, np.concatenate(points), more)
+    record_coresets(context, inputs, space, record, rows, joined, more)
     record.add(data=whole.digest, **facts)
 
 
@@ -263,7 +240,7 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
     Without an encoder, the clients get all ``count`` rows.
 
     Raises:
-        UserError: A part would be empty.
+        UserError: The encoder would have no image to train on.
     """
     if config.encoder is None:
         return np.arange(0), np.arange(count)
@@ -285,21 +262,21 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
         UserError: The points diverge.
     """
     draw = numpy_generator(seed, "coreset_knn", client, "start")
-    state = descent.first_descent(config.points, clients.dimension, config.start_scale, draw)
+    state = first_descent(config.points, clients.points.shape[1], config.start_scale, draw)
     loss = 0.0
     for epoch in range(config.epochs):
-        loss, gradient = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
-        state = descent.descent_step(state, gradient, config.optimizer, config.lr)
+        loss, slope = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
+        state = descent_step(state, slope, config.optimizer, config.lr, epoch + 1)
         check_points(state.points, config.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 
 
-def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the label and the client of each point of all coresets.
+def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.ndarray:
+    """Return the label of each point of all coresets, [M K], given ``points`` [M, K, d] of M clients.
 
     Each point takes the label of the nearest sample of its own client.
     """
     nearest = []
     for coreset, rows in zip(points, clients.rows, strict=True):
         nearest.append(nearest_labels(coreset, clients.points[rows], labels[rows]))
-    return np.concatenate(nearest), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])
+    return np.concatenate(nearest)

@@ -14,11 +14,11 @@ from knot_runner.util.errors import UserError
 
 CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
-#: Settings that a row of images names by itself.
+#: Settings that are part of the name of a row of images.
 _NAMED = ("method.distance", "method.fedwad.support")
-#: White pixels between images.
+#: Number of white pixels between images.
 GAP = 2
-#: Of a panel, in inches: width, and height for each row of images.
+#: Width of a panel, and height of a row of images, in inches.
 PANEL_WIDTH = 5.6
 ROW_HEIGHT = 0.62
 DESCENT_NOTE = (
@@ -28,7 +28,7 @@ DESCENT_NOTE = (
 )
 
 
-@figure_of(one_task=False, reads=(OWN_CORESET,))
+@figure_of(one_task=False, reads=(OWN_CORESET,), needs="classes_covered")
 def coreset_images(runs: list[CoresetRun]) -> Drawing:
     """One row of images per run, and a pair of panels per task and partition (Fig. 4, 10, 11).
 
@@ -36,7 +36,7 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
     The final distances are returned as lines.
 
     Raises:
-        UserError: A run is of another kind, or a file is damaged.
+        UserError: The points are text features, or a file is damaged.
     """
     cases = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, cases.values())) + 1.2)
@@ -45,15 +45,8 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
     rows = []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], cases.items(), strict=True):
         strips = [_strip(run) for run in members.values()]
-        width = max(strip.shape[1] for strip in strips)
-        padded = []
-        for strip in strips:
-            padded.append(np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=1.0))
-        whole = np.concatenate(padded)
-        if whole.shape[2] == 1:
-            whole = whole[..., 0]
-        images.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        images.set_yticks(len(padded[0]) * (np.arange(len(padded)) + 0.5), [plain(name) for name in members])
+        images.imshow(np.concatenate(strips), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        images.set_yticks(len(strips[0]) * (np.arange(len(strips)) + 0.5), list(map(plain, members)))
         images.set_xticks([])
         images.spines[:].set_visible(False)
         images.tick_params(length=0)
@@ -77,8 +70,6 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Return panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     cases: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
-        if run.result.kind != "coreset":
-            raise UserError(f"task={run.task} method={run.method}: not a coreset run, so it has no images to show")
         if len(run.result.shape) != 3:
             raise UserError(f"task={run.task} method={run.method}: the points are text features, which cannot be drawn")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"

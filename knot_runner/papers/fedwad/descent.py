@@ -8,7 +8,7 @@ transport plan are held constant, so the server needs no further information fro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,20 +18,19 @@ from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure, transport
 from knot_runner.transport.federated.server import Draws
 
-#: Added to the squared distance before its root, so that the gradient at distance 0 is 0 (public code of FedWaD).
+#: Added to the squared distance before the square root, so that the gradient at distance 0 is 0 (FedWaD's public code).
 SOFTENING = 1e-6
-#: Adam (Kingma and Ba 2015), its usual constants.
+#: Constants of Adam (Kingma and Ba 2015).
 BETAS, TINY = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The ``points`` [K, d], Adam's moments ``first`` and ``second`` [K, d], and the number of ``steps`` taken."""
+    """The ``points`` [K, d], and Adam's moments ``first`` and ``second`` [K, d]."""
 
     points: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    steps: int = 0
 
 
 def first_descent(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
@@ -40,15 +39,17 @@ def first_descent(count: int, dimension: int, scale: float, rng: np.random.Gener
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
-def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float) -> Descent:
-    """Return ``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
+def descent_step(
+    state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float, count: int
+) -> Descent:
+    """Return ``state`` after step number ``count``, from 1, of size ``lr`` against ``gradient`` [K, d]."""
     if optimizer == "sgd":
-        return Descent(state.points - lr * gradient, state.first, state.second, state.steps + 1)
-    count, (slow, slower) = state.steps + 1, BETAS
+        return replace(state, points=state.points - lr * gradient)
+    slow, slower = BETAS
     first = slow * state.first + (1 - slow) * gradient
     second = slower * state.second + (1 - slower) * gradient**2
     change = (first / (1 - slow**count)) / (np.sqrt(second / (1 - slower**count)) + TINY)
-    return Descent(state.points - lr * change, first, second, count)
+    return Descent(state.points - lr * change, first, second)
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:

@@ -24,8 +24,8 @@ from knot_runner.transport.federated.fedwad import FederatedDistance, distance_b
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import digest_of_parts, write_atomic
 
-#: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
-#: start, the first iteration and the last.
+#: Maximum number of coordinates for which the measure after every iteration is saved (the toy has 8,400). Longer runs
+#: save only the measures at the start, after the first iteration and after the last iteration.
 MAX_KEPT = 50_000
 Value = TypeVar("Value")
 
@@ -59,10 +59,9 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
     for k in range(len(traced.values)):
         context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
     measures = traced.measures
-    last = len(measures) - 1
     is_short = sum(measure.points.size for measure in measures) <= MAX_KEPT
     arrays = {"mu": task.first, "nu": task.second}
-    for k in range(last + 1) if is_short else sorted({0, 1, last}):
+    for k in range(len(measures)) if is_short else sorted({0, 1, len(measures) - 1}):
         arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
     write_atomic(context.folder / "measures.safetensors", tensor_parts(tensors))
@@ -96,7 +95,7 @@ def _measured(
     samples = Measure(task.first), Measure(task.second)
     options = context.method.fedwad
     if options.mode == "exact":
-        # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
+        # the measure starts with as many points as the first sample, as in the paper
         options = replace(options, support=samples[0].size)
     draws = partial(numpy_generator, context.settings.seed, "federated distance")
     federated = partial(distance_between, *samples, options, draws)

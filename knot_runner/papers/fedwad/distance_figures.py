@@ -34,16 +34,16 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: The paper's names: exact interpolating measures; all samples in one place.
+#: The paper's names of two methods: exact interpolating measures, and the exact distance of all samples in one place.
 EXACT_MODE = "FedWaD-e"
 CENTRAL = "WD"
-#: Axes with a smaller ratio of ends also have labels between powers of ten.
+#: If the ratio of an axis's ends is smaller, the axis also has labels between powers of ten.
 NARROW = 100
-#: Settings already in a method's name, in panel titles, or on the axes.
+#: Settings that a method's name, the panel titles or the axes already show.
 OF_METHOD = ("method.fedwad.mode", "method.fedwad.support")
 OF_SAMPLES = ("task.samples", "task.ratio", "task.dimension")
 MEASURE_NAMES = "measures.safetensors"
-#: Key of the record -> what it is, as its panel's title and its line say it.
+#: Field of the result -> its description in the panel's title and in the lines.
 COURSES = {"values": "FedWaD's value", "server_only": "server alone (Theorem 3)", "sums": "sum A (Theorem 2)"}
 QUANTITIES = {"seconds": "seconds", "error": "relative error"}
 MOVING_NOTE = (
@@ -71,12 +71,11 @@ def methods_of(
     """
     by_id = {run.run_id: run for run in runs}
     once = sorted(by_id.values(), key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
-    by_name: dict[str, list[DistanceRun]] = {}
+    named = []
     for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
-        name = ", ".join(filter(None, (name, short_line(other))))
-        by_name.setdefault(plain(name), []).append(run)
-    return by_name
+        named.append((plain(", ".join(filter(None, (name, short_line(other))))), run))
+    return by_key(named)
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -86,9 +85,8 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(dict.fromkeys(names)):
-        looks[name] = {"color": nth_color(i), "ls": "-", "zorder": 3}
-        if name.startswith(EXACT_MODE):
-            looks[name].update(ls="--", zorder=4)
+        style = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
+        looks[name] = {"color": nth_color(i), **style}
     return looks
 
 
@@ -107,35 +105,31 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
     figure, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0])
-        axes.set_title(name)
-    for axes in grid[: len(methods)]:
         axes.sharex(grid[0])  # one scale, so that they compare
         axes.sharey(grid[0])
         axes.margins(0.15)  # room for the samples' names
+        axes.set_title(name)
     bar = figure.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
     curves = {}
-    for name, key in itertools.product(methods, COURSES):
-        curves[name, key] = band([excess(run, key) for run in methods[name]])
-    for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        for name in methods:
-            if len(curves[name, key].places):
-                draw_band(axes, curves[name, key], **looks[name])
-        axes.set(xlabel="iteration", ylabel="relative excess", title=title)
+    lines = []
+    for name, members in methods.items():
+        last = []
+        for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
+            curve = band([excess(run, key) for run in members])
+            curves[name, key] = curve
+            axes.set(xlabel="iteration", ylabel="relative excess", title=title)
+            if len(curve.places):
+                draw_band(axes, curve, **looks[name])
+                spread = f" [{curve.low[-1]:.2g}, {curve.high[-1]:.2g}]" if curve.seeds[-1] > 1 else ""
+                last.append(f"{title} {curve.mean[-1]:.2g}{spread}")
+        lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
+    for axes in grid[len(methods) :]:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         log_scale(axes, "y", NARROW, numticks=7)
     side_legend(figure, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
-    lines = []
-    for name in methods:
-        last = []
-        for key, what in COURSES.items():
-            curve = curves[name, key]
-            if len(curve.places):
-                spread = f" [{curve.low[-1]:.2g}, {curve.high[-1]:.2g}]" if curve.seeds[-1] > 1 else ""
-                last.append(f"{what} {curve.mean[-1]:.2g}{spread}")
-        lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
     return Drawing(figure, title, [note], lines, band_numbers(("method", "quantity", "iteration"), curves))
 
 
@@ -198,23 +192,21 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
                     error = abs(value / result.closed_form - 1)
                     points.append(((case, method, "seconds"), run.seed, size, seconds or 0.0))
                     points.append(((case, method, "error"), run.seed, size, error))
-    curves = bands_of(points)
+    curves = bands_of(points, everywhere=False)
     looks = _looks(name for _, name, _ in curves)
     figure, grid = panels(2 * len(cases), 3.6, 3.1, across=min(2 * len(cases), 4))
-    for axes, (case, quantity) in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
-        for name in looks:
-            curve = curves.get((case, name, quantity))
-            if curve and len(curve.places):
-                draw_band(axes, curve, marker="o", **looks[name])
-        axes.set(xlabel="n", ylabel=QUANTITIES[quantity], title=case)
-        log_scale(axes, "xy", NARROW, numticks=7)
-    side_legend(figure, looks)
+    places = dict(zip(itertools.product(cases, QUANTITIES), grid, strict=True))
     lines = []
     for (case, name, quantity), curve in curves.items():
-        if quantity == "seconds" and len(curve.places):
+        draw_band(places[case, quantity], curve, marker="o", **looks[name])
+        if quantity == "seconds":
             error = curves[case, name, "error"].mean[-1]
             spent = f"n={curve.places[-1]:,} in {curve.mean[-1]:.3g} s"
             lines.append(f"{case}, {name}: {spent}, relative error {error:.2g}")
+    for (case, quantity), axes in places.items():
+        axes.set(xlabel="n", ylabel=QUANTITIES[quantity], title=case)
+        log_scale(axes, "xy", NARROW, numticks=7)
+    side_legend(figure, looks)
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {seeds_note(runs)}"
     return Drawing(figure, "The federated distance: running time and error", [note], lines, numbers)

@@ -15,7 +15,7 @@ from knot_runner.papers.fedwad.settings import ImageSetsSettings
 from knot_runner.provenance.fingerprints import Opened, absent
 from knot_runner.util.errors import UserError
 
-#: ``source=embedded``: name -> change of the pixels [N, C, H, W] uint8 of its quarter of the digits.
+#: Sets of ``source=embedded``: name -> function that changes the pixels [N, C, H, W] uint8 of a quarter of the digits.
 STAND_INS = {
     "digits": lambda pixels: pixels,
     "other digits": lambda pixels: pixels,
@@ -26,7 +26,7 @@ EMBEDDED_NOTE = (
     "{name}: four quarters of scikit-learn's handwritten digits are used instead (task.source=embedded): "
     "two unchanged, one rotated by 90 degrees, one inverted. Results are not comparable to published results on {sets}"
 )
-#: images of one data set and its classes
+#: Name of a data set, its images, and the names of its classes.
 NamedSet = tuple[str, Images, list[str]]
 
 
@@ -40,25 +40,23 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     """
     notes: list[str] = []
     files: dict[str, Opened] = {}
-    read = _read(settings, data_root, notes, files)
-    if settings.source == "embedded":
-        read = _stand_ins(settings, notes)
-    sets = list(read)
+    embedded = settings.source == "embedded"
+    sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
         raise UserError(f"only {len(sets)} of {len(settings.sets)} data sets found, but two are required", "task.sets")
     classes: list[str] = []
-    labels, rows, first = [], [], 0
+    labels = []
     for name, part, names in sets:
         labels.append(part.labels + len(classes))
         classes += [f"{name}: {label}" for label in names]
-        rows.append(np.arange(first, first + len(part)))
-        first += len(part)
     parts = same_dtype(*[part for _, part, _ in sets])
     images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
+    rows = np.split(np.arange(len(images)), np.cumsum([len(part) for part in parts])[:-1])
     nothing = np.empty(0, np.int64)
-    statistics, test = (settings.mean, settings.std), images.take(nothing)
-    opened = list(files.values())
-    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=opened)
+    task = ImageTask(
+        settings.name, classes, None, images, images.take(nothing), settings.mean, settings.std, settings.source,
+        files=list(files.values()),
+    )  # fmt: skip
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
 
 

@@ -15,7 +15,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, read_examples
 from knot_runner.util.errors import UserError
 
-#: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
+#: Maximum number of data sets in one record. Clustering has no such limit.
 MAX_LABELS = 500
 
 

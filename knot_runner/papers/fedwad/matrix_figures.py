@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.strict import without
-from knot_runner.papers.fedwad.results import MatrixResult, kinds_of_pairs
+from knot_runner.config.strict import by_key, without
+from knot_runner.papers.fedwad.results import MatrixResult
 from knot_runner.report.figures.maps import draw_map, mark_clients
 from knot_runner.report.figures.style import (
     GRAY,
@@ -40,20 +39,20 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Data sets whose names and distances are written into the map; of more, only planted groups are named.
+#: Maximum number of data sets for which the map shows names and distances. Larger maps show only planted groups.
 _MAX_NAMED = 8
 MATRIX_NOTE = "Squared distances, each map with its own colors; the diagonal, which is 0, is left blank."
-#: Settings for the axis, of which the first that varies is used, with their symbols.
+#: Setting -> its symbol and the title of the axis. The figure uses the first of these settings that varies.
 ALONG = {
     "method.otdd.samples": ("n", "samples of each data set (n)"),
     "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
     "method.otdd.fedwad.support": ("S", "points of the interpolating measure (S)"),
 }
-#: Settings of FedWaD in a title, with their symbols.
+#: Setting of FedWaD in a title -> its symbol.
 FEDWAD = {
     "method.otdd.fedwad.support": "S", "method.otdd.fedwad.iterations": "K", "method.otdd.fedwad.t": "t",
 }  # fmt: skip
-#: Pairs drawn one by one; of more, their mean.
+#: Maximum number of pairs that are drawn separately. For more pairs, the figure shows their mean.
 MAX_PAIRS = 6
 _COURSE_NOTE = "Means over seeds. Seconds: time of the whole matrix divided by its pairs, also for runs that reuse it."
 EXACT = "exact"
@@ -61,69 +60,67 @@ SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
 
 
-@figure_of(one_task=False)
+@figure_of(needs="matrix")
 def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     """A heat map per setting: the mean over seeds for data sets, or the first seed for clients, sorted by group.
 
     For each setting, the returned lines give the range of distances. If exact distances between the same samples exist,
     the lines also give the rank correlation (Spearman), the share of preserved order relations, and the median ratio.
     All distances are written to a CSV file next to the PNG.
-
-    Raises:
-        UserError: A run has no distances.
     """
-    only_matrices(runs)
-    several = len({run.task for run in runs}) > 1
-    by_title: dict[str, dict[int, MatrixRun]] = {}
+    by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
-        parts = [run.task] if several else []
-        title = ", ".join(filter(None, (*parts, other, _solver_name(run, FEDWAD))))
-        by_title.setdefault(title, {}).setdefault(run.seed, run)  # an exact distance has no S, K or t: it counts once
+        setting = other, _solver_name(run, FEDWAD)  # an exact distance has no S, K or t: it counts once
+        by_setting.setdefault(setting, {}).setdefault(run.seed, run)
     is_fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     drawn = f"of seed {min(run.seed for run in runs)}"
     if is_fixed:  # the data sets are the same for every seed, unlike clients
         drawn = f"means over seeds {seed_list(runs)}"
-    figure, grid = panels(len(by_title), 3.9, 3.7)
+    exact = {_samples_of(run): run.result.distances for run in runs if run.result.solver == EXACT}
+    figure, grid = panels(len(by_setting), 3.9, 3.7)
     lines = []
     rows = []
-    for axes, (title, by_seed) in zip(grid, by_title.items(), strict=True):
+    for axes, (setting, by_seed) in zip(grid, by_setting.items(), strict=True):
         members = list(by_seed.values())
         shown = members if is_fixed else members[:1]
         _draw_map(axes, np.mean([run.result.matrix for run in shown], axis=0), members[0].result)
-        axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
-        lines += _lines(title, members, runs)
+        axes.set_title("\n".join(filter(None, map(plain, setting))), fontsize="small")
+        title = ", ".join(filter(None, setting))
+        lines.append(f"{title}: {_ranges(members)}")
+        if setting[1] != EXACT:
+            lines += [f"{title}: with the exact distances, {text}" for text in _agreement(members, exact)]
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
     numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return Drawing(figure, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {drawn}."], lines, numbers)
 
 
-def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
-    """Return lines with the range of the distances and their agreement with exact distances, averaged over seeds."""
-    kinds: dict[str, list[np.ndarray]] = {}
-    for run in runs:
-        for kind, distances in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items():
-            kinds.setdefault(kind, []).append(distances)
+def _ranges(runs: list[MatrixRun]) -> str:
+    """Return the ranges of the distances of ``runs``, by kind of pair."""
     parts = []
-    for kind, values in kinds.items():
+    for kind, values in by_key(itertools.chain(*(run.result.by_kind().items() for run in runs))).items():
         pooled = np.concatenate(values)
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
-    lines = [f"{title}: {'; '.join(parts)}"]
-    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
+    return "; ".join(parts)
+
+
+def _agreement(runs: list[MatrixRun], exact: dict[str, np.ndarray]) -> list[str]:
+    """Return the agreement of ``runs`` with the exact distances of the same samples, averaged over seeds.
+
+    The list is empty if there are no such distances, or if their order is undefined.
+    """
     agreements = []
     for run in runs:
         reference = exact.get(_samples_of(run))
-        if run.result.solver != EXACT and reference is not None:
-            agreement = agreement_of(_distances(run), reference)
-            if agreement:  # None without an order of distances
-                agreements.append(agreement)
-    if agreements:
-        rank, kept, larger = zip(*agreements, strict=True)
-        order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
-        kept_text = f"{np.mean(kept):.0%} of {math.comb(runs[0].result.pairs, 2):,} order relations kept"
-        size = f"{np.mean(larger):.3g} times as large (median)"
-        lines.append(f"{title}: with the exact distances, {order}; {kept_text}; {size}")
-    return lines
+        agreement = None if reference is None else agreement_of(run.result.distances, reference)
+        if agreement is not None:
+            agreements.append(agreement)
+    if not agreements:
+        return []
+    rank, kept, larger = zip(*agreements, strict=True)
+    order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
+    kept_text = f"{np.mean(kept):.0%} of {math.comb(runs[0].result.pairs, 2):,} order relations kept"
+    return [f"{order}; {kept_text}; {np.mean(larger):.3g} times as large (median)"]
 
 
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, float] | None:
@@ -160,7 +157,7 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
             axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=color)
 
 
-@figure_of
+@figure_of(needs="matrix")
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
@@ -171,7 +168,6 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     Raises:
         UserError: No setting varies.
     """
-    only_matrices(runs)
     varied = []
     for key in ALONG:
         if len({run.setting(key) for run in runs}) > 1:
@@ -234,13 +230,6 @@ def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:
     return ", ".join(["FedWaD", *(f"{symbol}={run.setting(key)}" for key, symbol in symbols.items())])
 
 
-def only_matrices(runs: Sequence[MatrixRun]) -> None:
-    """Raise :class:`UserError` for a run without distances between data sets."""
-    for run in runs:
-        if run.result.kind != "matrix":
-            raise UserError(f"task={run.task} method={run.method}: the run has no distances between data sets")
-
-
 def _samples_of(run: MatrixRun) -> str:
     """Return a key that is equal for runs with the same distances between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
@@ -248,12 +237,7 @@ def _samples_of(run: MatrixRun) -> str:
     return json.dumps(samples, sort_keys=True)
 
 
-def _distances(run: MatrixRun) -> np.ndarray:
-    """Return the squared distance of each pair of data sets, [N (N - 1) / 2]."""
-    return kinds_of_pairs(np.array(run.result.matrix), None)["all pairs"]
-
-
 def pairs_of(run: MatrixRun) -> list[tuple[str, str, float]]:
     """Return (name, name, squared distance) of each pair of data sets."""
     pairs = itertools.combinations(run.result.names, 2)
-    return [(*pair, value) for pair, value in zip(pairs, _distances(run), strict=True)]
+    return [(*pair, value) for pair, value in zip(pairs, run.result.distances, strict=True)]

@@ -12,9 +12,7 @@ import numpy as np
 from rich.console import Group
 
 from knot_runner.config.strict import require
-from knot_runner.metrics import ACCURACY, METRICS, accuracy_first
 from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
-from knot_runner.report.render.text import number
 from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, TrainTest, check_scores
 
 
@@ -30,7 +28,8 @@ class Spent:
 class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
 
-    ``sums``, ``values``, ``support`` [K]: one value per iteration; ``server_only`` [K]: likewise, or [] for a random t.
+    ``sums``, ``values``, ``support`` and ``server_only`` [K] have one value per iteration. For a random t,
+    ``server_only`` is empty.
     """
 
     mode: Literal["exact", "approximate"]
@@ -71,11 +70,30 @@ class MatrixResult(RunResult):
         require(count >= 2, "names", "are fewer than two")
         square = len(self.matrix) == count and all(len(row) == count for row in self.matrix)
         require(square, "matrix", f"is not {count} x {count}")
-        for i, row in enumerate(self.matrix):
-            right = row[i] == 0 and row == [other[i] for other in self.matrix]
-            require(right, "matrix", "is not symmetric with a zero diagonal")
-        require(len(self.sizes) == count, "sizes", f"are not of {count} data sets")
-        require(self.groups is None or len(self.groups) == count, "groups", f"are not of {count} data sets")
+        matrix = np.array(self.matrix)
+        right = not matrix.diagonal().any() and bool((matrix == matrix.T).all())
+        require(right, "matrix", "is not symmetric with a zero diagonal")
+        for key in ("sizes", "groups"):
+            values = getattr(self, key)
+            require(values is None or len(values) == count, key, f"are not of {count} data sets")
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Return the squared distance of each pair, [N (N - 1) / 2]."""
+        return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
+
+    def by_kind(self) -> dict[str, np.ndarray]:
+        """Return the squared distances of all pairs and, with groups, of pairs within a group and between two groups.
+
+        A kind without pairs is omitted.
+        """
+        kinds = {"all pairs": self.distances}
+        if self.groups is not None:
+            rows, columns = np.triu_indices(len(self.names), 1)
+            same_group = np.array(self.groups)[rows] == np.array(self.groups)[columns]
+            kinds["in one planted group"] = self.distances[same_group]
+            kinds["of two groups"] = self.distances[~same_group]
+        return {title: values for title, values in kinds.items() if len(values)}
 
 
 @dataclass(kw_only=True)
@@ -113,11 +131,6 @@ class CoresetResult(_Coresets):
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
     """One coreset per client; their union classifies by the nearest neighbor."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for metric, keys in ((ACCURACY, {"ALL"}), (METRICS[ACCURACY].over_clients, {"weighted", "unweighted"})):
-            require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "missing")
 
 
 # ---------------------------------------------------------------------------------------------------------- summaries
@@ -169,53 +182,24 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
         for i, first in enumerate(heads):
             rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
     else:
-        for title, values in kinds_of_pairs(matrix, result.groups).items():
+        for title, values in result.by_kind().items():
             quantiles = np.quantile(values, (0, 0.5, 1))
             rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in quantiles)]))
     return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
-
-
-def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
-    """Return distances [M] of all pairs and, with ``groups``, of pairs within a group and of pairs between two groups.
-
-    ``matrix`` [N, N]. A kind without pairs is omitted.
-    """
-    rows, columns = np.triu_indices(len(matrix), 1)
-    distances = matrix[rows, columns]
-    kinds = {"all pairs": distances}
-    if groups is not None:
-        same_group = np.array(groups)[rows] == np.array(groups)[columns]
-        kinds["in one planted group"] = distances[same_group]
-        kinds["of two groups"] = distances[~same_group]
-    return {title: values for title, values in kinds.items() if len(values)}
 
 
 # ----------------------------------------------------------------------------------------------------------- coresets
 
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Return the summary of a coreset: remaining distance and covered classes."""
+    """Return the summary of a coreset: remaining distance, covered classes and size."""
     rows = {
         "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
         "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
     }
-    line = f"{result.points} points after {len(result.losses)} epochs"
-    return _of_coresets(name, "coreset", rows, line, result)
-
-
-def knn_summary(name: str, result: KnnResult) -> Group:
-    """Return the summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
-    metrics = result.metrics
-    shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
-    rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
-    rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
-    return _of_coresets(name, "nearest neighbor among all coresets", rows, f"{result.points} points a client", result)
-
-
-def _of_coresets(name: str, head: str, rows: dict[str, str], size: str, result: CoresetResult | KnnResult) -> Group:
     what = "images" if len(result.shape) == 3 else "texts"
     line = (
-        f"{size} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
-        f"training {what}; {result.seconds.total:,.0f} s"
+        f"{result.points} points after {len(result.losses)} epochs along {DISTANCE_NAMES[result.distance]}; "
+        f"{result.clients} clients with {result.datasets.train:,} training {what}; {result.seconds.total:,.0f} s"
     )
-    return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])
+    return run_view(name, result, ("coreset", ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

@@ -88,7 +88,7 @@ class CoresetSettings(_Coreset):
     """One Wasserstein coreset of all clients (FedWaD D.2)."""
 
     algorithm: Literal["coreset"]
-    #: clients per epoch; null: 10 (paper), or all if there are fewer
+    #: clients per epoch, or all if there are fewer; null: 10 (paper)
     participants: Parties | None
     #: aggregation of client gradients
     aggregation: Literal["mean", "sum"]
@@ -220,7 +220,7 @@ register(Family(
 register(Family(
     "knn", {"coreset_knn": CoresetKnnSettings}, ("images", "texts"),
     run="knot_runner.papers.fedwad.coreset:run_coreset_knn",
-    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset_knn",
-    summary="knot_runner.papers.fedwad.results:knn_summary",
+    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
+    summary="knot_runner.report.records.run_summary:metrics_summary",
     result="knot_runner.papers.fedwad.results:KnnResult", trains=False, on_gpu=False,
 ))  # fmt: skip

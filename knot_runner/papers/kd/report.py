@@ -45,8 +45,9 @@ def gains_table(request: TableRequest) -> Parts:
         ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
             best_teacher,
     }  # fmt: skip
-    nothing = f"No run of {reference or 'report.reference'} is requested, so gains cannot be shown."
-    lines = [] if bases else [nothing]
+    lines = []
+    if not bases:
+        lines.append(f"No run of {reference or 'report.reference'} is requested, so gains cannot be shown.")
     return methods_by_data(request, ("ALL",), columns, lines)
 
 

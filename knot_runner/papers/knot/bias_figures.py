@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.report.figures.style import (
     GRAY,
     GRID_GRAY,
@@ -35,7 +36,7 @@ from knot_runner.report.run_rows import runs_with
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Measure of :func:`probe_moves` -> its axis.
+#: Measure of :func:`probe_moves` -> title of the measure's axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
 PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores the word is at 0."
 
@@ -51,15 +52,11 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
         UserError: No run has a bias.
     """
     runs = with_bias(runs)
-    first = runs[0]
     labels = runs[0].result.labels
-    by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
-    shares: dict[str, list[list[float]]] = {}
-    for run in by_seed.values():
-        for teacher, bias in (run.result.bias or {}).items():
-            shares.setdefault(teacher, []).append(bias)
-    is_real = first.result.source != "embedded"
-    published = read_printed("knot/bias").shares.get(first.task, {}) if is_real else {}
+    by_seed = {run.seed: run.result.bias or {} for run in runs}  # methods of one seed share their teachers
+    shares = by_key(itertools.chain(*(biases.items() for biases in by_seed.values())))
+    is_real = runs[0].result.source != "embedded"
+    published = read_printed("knot/bias").shares.get(runs[0].task, {}) if is_real else {}
     width = 3.4 if len(shares) > 1 else 5.0
     figure, grid = panels(len(shares), width, 2.6, sharey=True)
     lines = []

@@ -6,6 +6,7 @@ training texts.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -27,16 +28,16 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
-from knot_runner.report.series import band, band_numbers
+from knot_runner.report.series import band_numbers, bands_of
 from knot_runner.report.statistics.intervals import Estimate, mean_estimate
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
-#: Seed -> number of texts N -> value.
-GapSeries = dict[int, dict[int, float]]
-#: The series that are measured -> where the record has them.
+#: Points (names of the series, seed, number of texts N, value).
+GapSeries = list[tuple[tuple[str], int, int, float]]
+#: Name of a measured series -> its key in the record.
 GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
-#: Of Theorem 5.2, and of every bound here.
+#: Slope of every bound in a log-log plot.
 SLOPE = -0.5
 GAP_NOTE = (
     "Gap: mean loss on the transfer set's held-out texts minus that on the N training texts. Points: means over seeds; "
@@ -54,7 +55,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
     loss. The returned lines give the slope of log gap against log N, which is -1/2 in the theorem.
     """
     series = gap_series(runs)
-    bands = {(name,): band(by_seed.values()) for name, by_seed in series.items()}
+    bands = bands_of(itertools.chain(*series.values()))
     figure, (axes,) = panels(1, 8.6, 5.0)
     for i, ((name,), curve) in enumerate(bands.items()):
         look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
@@ -68,10 +69,10 @@ def bound_figure(runs: list[Run]) -> Drawing:
     sizes = bands["gap",].places
     axes.set_xticks(sizes, list(map(str, sizes)))
     side_legend(figure, [axes], loc="outside right center")
-    lines = [slope_line(name, series[name]) for name in GAPS]
     title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
-    notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
-    return Drawing(figure, title, notes, lines, band_numbers(("series", "texts"), bands))
+    lines = [slope_line(name, series[name]) for name in GAPS]
+    numbers = band_numbers(("series", "texts"), bands)
+    return Drawing(figure, title, [GAP_NOTE, f"Seeds {seed_list(runs)}."], lines, numbers)
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
@@ -90,7 +91,7 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
             function_class = row["class"].replace("held-out", "held out")
             values[f"{form}, {function_class}"] = float(row["second"] + row["third"])
         for name, value in values.items():
-            series.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
+            series.setdefault(name, []).append(((name,), run.seed, texts, value))
     return series
 
 
@@ -101,7 +102,8 @@ def slope_of(gap: GapSeries) -> Estimate | None:
     """
     import pandas as pd
 
-    by_size = pd.DataFrame(gap).dropna().sort_index()  # [sizes of all seeds, seeds]
+    points = pd.DataFrame(gap, columns=["name", "seed", "texts", "value"])
+    by_size = points.pivot_table("value", "texts", "seed").dropna()  # [sizes of all seeds, seeds]
     rows = by_size.to_numpy().T
     rows = rows[(rows > 0).all(1)]
     if len(by_size) < 2 or not len(rows):
@@ -112,7 +114,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 def slope_line(name: str, gap: GapSeries) -> str:
     """Return a line that reports the fitted slope of the series ``name``."""
     slope = slope_of(gap)
-    seeds = len(gap)
+    seeds = len({seed for _, seed, _, _ in gap})
     head = f"slope of log {name} on log N"
     if slope is None:
         return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
@@ -146,13 +148,11 @@ FORM_NAMES = {
     "hoeffding": ("Hoeffding", "on held-out texts; requires no function class"),
     "bernstein": ("Bernstein", "the same, with the variance of the loss"),
 }
-#: Function class -> note on it.
-CLASS_NOTES = {
-    "last_layer": "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
-    "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT.",
-    "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
-}
-#: Number columns.
+CLASS_NOTE = (
+    "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
+    "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT."
+)
+#: Columns of numbers.
 NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a constant"}
 
@@ -176,8 +176,6 @@ def bound_lines(record: Facts) -> list[str]:
     texts = record["texts"]
     dropped = record["dropped"]
     headings = dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])
-    complexity = record["complexity"]
-    classes = [name for name in CLASS_NOTES if name in complexity]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
         f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}. Gap minus that of "
@@ -188,16 +186,14 @@ def bound_lines(record: Facts) -> list[str]:
         f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
         *(f"{head}: {about}." for head, about in headings),
-        *(f"{CLASS_NOTES[name]} {_complexity_text(complexity[name])}" for name in classes),
+        *(_complexity_line(facts) for facts in record["complexity"].values()),
         *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
         *(f"{note}." for note in record["notes"]),
     ]  # fmt: skip
 
 
-def _complexity_text(facts: dict[str, float]) -> str:
-    if "upper" not in facts:
-        return f"R <= {facts['value']:.4g}."
+def _complexity_line(facts: dict[str, float]) -> str:
     return (
-        f"R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
+        f"{CLASS_NOTE} R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
         f"{facts['upper']:.4g}; B = {facts['norm']:.4g}."
     )

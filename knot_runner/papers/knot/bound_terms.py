@@ -18,18 +18,15 @@ sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the sa
 A bound never mixes terms of two forms. The loss is computed exactly for each text. The loss of the best constant
 prediction is a lower bound.
 
-The Rademacher complexity requires a declared class of logit functions; without one it is infinite. Two classes exist.
+The Rademacher complexity requires a declared class of logit functions; without one it is infinite. The class
 ``last_layer`` assumes that the encoder was fixed before the texts were seen. It contains all last layers whose rows are
 no longer than the student's longest row. This gives no guarantee for KNOT, which trains the encoder on the same texts
-and determines the length from them. ``norms`` applies to multi-layer perceptrons. It contains all networks of the
-student's depth whose layers are no larger than the student's. Attention and LayerNorm have no comparable simple
-formula.
+and determines the length from them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings.networks import CustomSettings, MlpSettings
+from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.models.network import Network
 from knot_runner.transport import ground_cost
 from knot_runner.transport.loss import exact_transport
@@ -45,7 +42,7 @@ from knot_runner.util.errors import UserError
 
 Form = Literal["printed", "derived", "sharp", "sharp_empirical"]
 BOUND_FORMS: tuple[Form, ...] = get_args(Form)
-#: The probability with which a bound may fail.
+#: Probability that a bound fails.
 DELTA = 0.05
 
 
@@ -150,13 +147,13 @@ def normalized_weights(weights: Tensor) -> Tensor:
     return weights.double() / total
 
 
-#: The best constant prediction is found to this share of the largest loss, or in so many cuts.
+#: Relative tolerance of the best constant prediction's loss, and the maximum number of cutting planes.
 CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
     """Return sum_k W_k W1(p, q_k) [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
-    return _teacher_costs(p, q, points)[0].mul(weights.double()).sum(1)
+    return _teacher_costs(p, q, points)[0].mul(weights).sum(1)
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
@@ -167,7 +164,7 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
     """
     from scipy.optimize import linprog
 
-    weights, classes = weights.double(), q.shape[2]
+    classes = q.shape[2]
     best = guess = torch.full((classes,), 1 / classes, dtype=torch.float64)
     least, low = np.inf, 0.0
     cuts, offsets = [], []  # slope . c - t <= - offset
@@ -202,7 +199,7 @@ def _teacher_costs(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor
 
 # --------------------------------------------------------------------------------------------------------- complexity
 
-#: Draws of random signs.
+#: Number of draws of random signs.
 SIGN_DRAWS = 200
 
 
@@ -216,62 +213,26 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
         ``value``: estimate of R^; ``error``: its Monte Carlo standard error; ``upper``: upper bound of R^;
             ``norm``: B, the length of the last layer's longest row, including the bias.
     """
-    phi, count = features.double(), len(features)
-    norm = float(head.double().norm(dim=1).max())
+    count = len(features)
+    norm = float(head.norm(dim=1).max())
     lengths = torch.empty(SIGN_DRAWS, dtype=torch.float64)
     for i in range(SIGN_DRAWS):
         signs = torch.randint(0, 2, (count,), generator=draws).double() * 2 - 1
-        lengths[i] = (signs @ phi).norm()
+        lengths[i] = (signs @ features).norm()
     scale = norm / count
     return {
         "value": scale * float(lengths.mean()),
         "error": scale * float(lengths.std()) / math.sqrt(SIGN_DRAWS),
-        "upper": scale * float(phi.norm()),
+        "upper": scale * float(features.norm()),
         "norm": norm,
     }
 
 
-def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> float:
-    """Return an upper bound of R_N for ReLU networks with layers no larger than ``layers``.
-
-    ``layers``: (weight [b, a], bias [b]) of each layer. The last layer is the head, of which only the longest row
-    counts. ``inputs`` [N, a]: the longest input bounds the norm of all inputs.
-
-    Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N. A
-    bias is treated as the weight of an additional input that is always 1, and that every layer passes on.
-    """
-    radius = math.sqrt(float(inputs.double().flatten(1).square().sum(1).max()) + 1)
-    product = 1.0
-    for weight, bias in layers[:-1]:
-        product *= math.sqrt(float(weight.double().square().sum() + bias.double().square().sum()) + 1)
-    weight, bias = layers[-1]
-    product *= float(affine_matrix(weight, bias).norm(dim=1).max())
-    return radius * product * (math.sqrt(2 * math.log(2) * len(layers)) + 1) / math.sqrt(len(inputs))
-
-
-def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
-    """Return a layer's weight and bias as one matrix [b, a + 1], in float64, for inputs with an appended 1."""
-    return torch.cat([weight.double(), bias.double()[:, None]], dim=1)
-
-
-def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor, Tensor]]:
-    """Return (weight, bias) of a multi-layer perceptron's hidden layers in order, and of its ``head``."""
-    hidden = [name for name in weights if name.startswith("layers.") and name.endswith(".weight")]
-    names = [*(f"layers.{i}." for i in range(len(hidden))), head]
-    return [(weights[f"{name}weight"], weights[f"{name}bias"]) for name in names]
-
-
-def undeclared(network: Network) -> dict[str, str]:
-    """Return the reason for each complexity that is undefined for a student with this ``network``."""
+def undeclared(network: Network) -> str:
+    """Return the reason why the complexity is undefined for a student with this ``network``; "" if it is defined."""
     spec = network.spec
-    why = ""
     if isinstance(spec, CustomSettings):
-        why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"
-    elif getattr(spec, "output", None) == "softmax":
-        why = f"model {spec.name} ends in a softmax, so its output is not a linear function of its last features"
-    if why:
-        return {"last_layer": why, "norms": why}
-    if not isinstance(spec, MlpSettings):
-        layers = "attention and LayerNorm" if network.reads_texts else "convolutions"
-        return {"norms": f"no simple formula in the norms of the layers is known for {layers}"}
-    return {}
+        return f"the function class of model {spec.name} is unknown, so its complexity is infinite"
+    if getattr(spec, "output", None) == "softmax":
+        return f"model {spec.name} ends in a softmax, so its output is not a linear function of its last features"
+    return ""

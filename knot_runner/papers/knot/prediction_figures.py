@@ -1,8 +1,8 @@
 """Figures of predictions and of the student's [CLS] vectors.
 
 The first figure shows the expected label by true class (KNOT Fig. 2). The second shows the L2 confidence ||p - B|| on
-the probability simplex, where B is the teacher's bias (Fig. 5). The third shows a t-SNE of the [CLS] vectors with their
-neighborhood purity (Fig. 6-8).
+the probability simplex of three labels, where B is the teacher's bias (Fig. 5). The third shows a t-SNE of the [CLS]
+vectors with their neighborhood purity (Fig. 6-8).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.text import estimate_text, number, plain
 from knot_runner.report.run_folders import PREDICTIONS, VECTORS, StagesRun, arrays, predictions
 from knot_runner.report.statistics.intervals import mean_interval
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Of a box plot: median, mean and whiskers.
+#: Look of a box plot's median, mean and whiskers.
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
@@ -43,7 +44,6 @@ BOX_LOOK = {
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
-FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
 GREEN = "#007A3D"
 STEP = 0.1
 
@@ -52,23 +52,21 @@ STEP = 0.1
 def expected_label(runs: list[StagesRun]) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l by true class, with a box per method (Fig. 2).
 
-    For labels with several coordinates, the plots show the distance between E[p] and the true label instead.
     Predictions are pooled over test sets and seeds.
+
+    Raises:
+        UserError: The labels do not lie on a line.
     """
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
-    on_line = points.shape[1] == 1
-    groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
+    if points.shape[1] != 1:
+        raise UserError("the figure needs labels on a line. Use task=sa", "task.labels.coordinates")
+    groups = {name: _by_label(members, points[:, 0]) for name, members in by_name(runs).items()}
     figure, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     texts = [label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
-    if on_line:
-        quantity, ylabel, kind, truths = "expected label", "expected label", "Expected label", points[:, 0]
-        axes.set_yticks(truths, texts)
-    else:
-        quantity, ylabel, truths = "distance", "distance of expected label from truth", np.zeros(len(points))
-        kind = "Distance of the expected label from the truth"
-    axes.set(xlabel="true label", ylabel=ylabel)
+    axes.set_yticks(points[:, 0], texts)
+    axes.set(xlabel="true label", ylabel="expected label")
     width = 0.8 / len(groups)
     shown = {}
     lines = []
@@ -80,63 +78,46 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
         for label, of_label in values.items():
             low, middle, high = np.percentile(of_label, (25, 50, 75))
             spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {of_label.mean():.3f}"
-            lines.append(f"{name}, {labels.names[label]}: {quantity} {spread}")
-    for label, truth in enumerate(truths):
+            lines.append(f"{name}, {labels.names[label]}: expected label {spread}")
+    for label, truth in enumerate(points[:, 0]):
         (dashes,) = axes.plot([label - 0.46, label + 0.46], [truth, truth], ls="--", color=GRAY, lw=1.3, zorder=0)
-    if on_line:
-        axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
-    else:
-        axes.set_ylim(bottom=-0.03)
+    axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
     side_legend(figure, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
     sets = sorted(set().union(*(run.result.metrics.get("sd", {}) for run in runs)) - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
-    return Drawing(figure, f"{kind} by true label", [note], lines)
+    return Drawing(figure, "Expected label by true label", [note], lines)
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
-    """Return true label -> the plotted value of each prediction for this label."""
-    values = []
+    """Return true label -> the expected labels of its examples. ``points`` [C]: the coordinate of each label."""
+    expected = []
     truths = []
     for run in runs:
         for name, (shares, labels) in predictions(run).items():
             if not name.startswith("before/"):
-                expected = shares.astype(float) @ points
-                drawn = expected[:, 0]
-                if points.shape[1] > 1:
-                    drawn = np.linalg.norm(expected - points[labels], axis=1)
-                values.append(drawn)
+                expected.append(shares.astype(float) @ points)
                 truths.append(labels)
-    pooled = np.concatenate(values)
+    pooled = np.concatenate(expected)
     truth = np.concatenate(truths)
     return {int(label): pooled[truth == label] for label in np.unique(truth)}
-
-
-def face(share: np.ndarray) -> list[int]:
-    """Return the three labels of the triangle to draw.
-
-    They are the two labels with the largest bias and the label with the smallest bias, where confidence is greatest
-    (Prop. B.1). With three labels, all are drawn.
-    """
-    return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
-
-
-def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
-    """Return the point of the face ``chosen`` that is nearest to B, [3], the center of circles of equal confidence."""
-    return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
 
 
 @figure_of
 def confidence(runs: list[StagesRun]) -> Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, and an arrow to the best corner (Fig. 5).
 
-    With more than three labels, each triangle is the face of the simplex for three of the labels. Distances to the full
-    B are exact. The lines give B and the values at the corners.
+    The lines give B and the confidence at the corners.
+
+    Raises:
+        UserError: The task does not have three labels.
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
+    if len(names) != 3:
+        raise UserError(f"the figure needs three labels, but the task has {len(names)}. Use task=nli", "task.labels")
     biases = run.result.bias or {}
-    shares = np.array(list(biases.values()))  # [K, C]
-    corners = np.linalg.norm(np.eye(len(names)) - shares[:, None], axis=2)  # confidence [K, C] in sure predictions
+    shares = np.array(list(biases.values()))  # [K, 3]
+    corners = np.linalg.norm(np.eye(3) - shares[:, None], axis=2)  # confidence [K, 3] in sure predictions
     top = corners.max()
     figure, grid = panels(len(shares), 3.6, 3.5)
     lines = []
@@ -147,29 +128,29 @@ def confidence(runs: list[StagesRun]) -> Drawing:
         image = _triangle(axes, share, names, top)
         axes.set_title(plain(name), pad=8)
     figure.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
-    note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
-    return Drawing(figure, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
+    title = f"Confidence of a prediction, per teacher (seed {run.seed})"
+    return Drawing(figure, title, [CONFIDENCE_NOTE], lines)
 
 
 def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> Any:
+    """Draw the simplex of the three labels ``names`` around the bias ``share`` [3]; return the artist of the colors."""
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
-    chosen = face(share)
-    left, right, above = (label_text(names[label]) for label in chosen)
     mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
     high = mesh.y / CORNERS[2, 1]
     shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
-    weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (np.delete(share, chosen) ** 2).sum())
     levels = np.arange(0, top + STEP, STEP)
     grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
-    image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
-    axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
+    distance = np.linalg.norm(shares - share, axis=1)
+    image = axes.tricontourf(mesh, distance, levels=levels, colors=grays)
+    axes.tricontour(mesh, distance, levels=levels[2::2], colors="white", linewidths=1.6)
     axes.fill(*CORNERS.T, fill=False, ec=GRAY, lw=1.3)
-    start = foot(share, chosen) @ CORNERS
-    end = start + 0.9 * (CORNERS[share[chosen].argmin()] - start)
+    start = share @ CORNERS
+    end = start + 0.9 * (CORNERS[share.argmin()] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
     axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
+    left, right, above = map(label_text, names)
     for (x, y), text, side in zip(CORNERS, (left, right), ("left", "right"), strict=False):
         axes.text(x, y - 0.06, text.replace(" ", "\n"), ha=side, va="top")  # in one line the two would meet
     axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, above, ha="center", va="bottom")
@@ -181,7 +162,7 @@ def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> An
 # ------------------------------------------------------------------------------------------------------------- vectors
 
 NEIGHBORS = 10
-#: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
+#: Maximum number of points drawn per panel, since t-SNE takes minutes for more. The numbers use all vectors.
 _MAX_POINTS = 2500
 VECTOR_NOTE = (
     "t-SNE keeps neighbors, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "

@@ -21,9 +21,10 @@ from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 from knot_runner.papers.soup.settings import LandscapeSettings
 
-#: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
+#: (client, the client's models) -> mean loss of each model on every client's test examples [models, K]; NaN for clients
+#: without test examples.
 Losses = Callable[[int, Iterable[ClientModel]], Tensor]
-#: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
+#: Positions on the segment from theta_0 to theta_S at which the loss is measured to find the barrier.
 SEGMENT = [step / 20 for step in range(21)]
 
 
@@ -115,17 +116,15 @@ def finish(
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[config.between[number]])
         places = torch.tensor([plane.coordinates(theta) for theta in path], dtype=torch.float64)
-        axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
-        points = [(x, y) for y in axes[1] for x in axes[0]]
+        x, y = (_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1))
         dtype = start.weights.dtype
-        on_grid = (plane.at(x, y, dtype) for x, y in points)  # built as they are read
-        surface = _losses_of(start, client, on_grid, losses).view(config.grid, config.grid, 2)
+        on_grid = (plane.at(*point, dtype) for point in torch.cartesian_prod(y, x).flip(1).tolist())
         on_segment = (plane.at(alpha, 0.0, dtype) for alpha in SEGMENT)
         segment = _losses_of(start, client, on_segment, losses)
         measured = {
-            "x": torch.tensor(axes[0]),
-            "y": torch.tensor(axes[1]),
-            "loss": surface,
+            "x": x.float(),
+            "y": y.float(),
+            "loss": _losses_of(start, client, on_grid, losses).view(config.grid, config.grid, 2),
             "path": places,
             "segment": segment,
             "path_loss": _losses_of(start, client, path, losses),
@@ -146,11 +145,11 @@ def barrier(losses: Tensor) -> float:
     return float((losses - line)[1:-1].max())
 
 
-def _axis(values: Tensor, count: int, margin: float) -> list[float]:
+def _axis(values: Tensor, count: int, margin: float) -> Tensor:
     """Return ``count`` positions that cover the range of ``values``, extended on both sides by the share ``margin``."""
     low, high = float(values.min()), float(values.max())
     more = margin * max(high - low, 0.5)
-    return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
+    return torch.linspace(low - more, high + more, count, dtype=torch.float64)
 
 
 def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:

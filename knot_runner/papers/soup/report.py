@@ -56,9 +56,9 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
         for run in members:
             facts = _personalization(run)
             points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
-            starts.append(_pair(facts.start))
             curves.append([_pair(facts.start), *map(_pair, points)])
             numbers += [(name, run.seed, point.step, point.alpha, *_pair(point)) for point in facts.points]
+        starts += [pairs[0] for pairs in curves]
         curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
         axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
         (_, first), (ood, last) = curve[0], curve[-1]
@@ -106,8 +106,9 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     lines = []
     for row, landscape in enumerate(facts):
         client = landscape.client
-        names = ("x", "y", "loss", "path", "segment")
-        x, y, losses, path, segment = (stored[f"landscape/{client}/{name}"] for name in names)
+        x, y, losses, path, segment = (
+            stored[f"landscape/{client}/{name}"] for name in ("x", "y", "loss", "path", "segment")
+        )
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
             loss = losses[:, :, part]
@@ -131,7 +132,7 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     return Drawing(figure, title, [LANDSCAPE_NOTE], lines)
 
 
-#: Key of the facts on a transfer matrix -> what it is the mean of.
+#: Field of the facts on a transfer matrix -> its description in the lines.
 TRANSFER_MEANS = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
@@ -176,7 +177,7 @@ def transfer_figure(runs: list[FederatedRun]) -> Drawing:
 
 #: Default metrics of a table of kind personal.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Column of a table of kind personal -> key of its number in ``personalization`` of a result, "" for the steps.
+#: Column of a personal table -> key of the number in the result's ``personalization``; "" for the number of steps.
 TRADE_OFFS = {
     ColumnGroup(
         "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"

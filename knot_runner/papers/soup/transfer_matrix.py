@@ -40,8 +40,8 @@ from knot_runner.methods.personalization.contract import (
 from knot_runner.papers.soup.settings import TransferMatrixSettings
 from knot_runner.util.errors import UserError
 
-#: The rate of the one step of plain SGD over all examples from which a gradient is read, (start - end) / rate: so large
-#: that the weights' own digits do not count in the difference. A power of 2, which rounds nothing.
+#: Learning rate of the single SGD step over all examples that yields a gradient, (start - end) / rate. The rate is so
+#: large that rounding of the weights does not affect the gradient, and a power of 2, so that the division is exact.
 GRADIENT_RATE = 2.0**30
 
 
@@ -82,8 +82,7 @@ def gradient_request(
         augment="none",
         optimizer="sgd",
     )
-    request = personal_training(federation, client, round, model, recipe)
-    return replace(request, rows=rows, objective=Objective())
+    return replace(personal_training(federation, client, round, model, recipe), rows=rows, objective=Objective())
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
@@ -222,8 +221,7 @@ def _measured(
         yield 1, dict(enumerate(starts))
     done, every = round - int(config.early_stop), config.steps // config.checkpoints
     if done > 0 and done % every == 0:
-        models = matrix_models(federation, state, state["kept/lambda"])
-        yield 1 + done // every, dict(enumerate(models))
+        yield 1 + done // every, dict(enumerate(matrix_models(federation, state, state["kept/lambda"])))
 
 
 def _finish(

@@ -4,14 +4,9 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from knot_runner.config.settings import networks
@@ -23,11 +18,9 @@ from knot_runner.engine.federated.cohort import Phase
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network
 from knot_runner.papers.chill import probe as probe
-from knot_runner.papers.chill.probe_figures import read_probes
 from knot_runner.papers.chill.settings import ProbeSettings
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import assert_alike
-from tests.unit.report.made_runs import refuse_changes
 
 
 @pytest.fixture(autouse=True)
@@ -80,21 +73,6 @@ def run(config=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
 
 
-@given(
-    arrays.arrays(np.float64, (3, 4), elements=st.floats(-6, 6)),
-    st.lists(st.integers(0, 3), min_size=3, max_size=3),
-    st.sampled_from([4.0, 1.0, 0.3]),
-)
-@hypothesis_settings(max_examples=40, deadline=None)
-def test_logit_gradients_match_tempered_loss(z, y, temperature):
-    logits, labels = torch.tensor(z, requires_grad=True), torch.tensor(y)
-    F.cross_entropy(logits / temperature, labels, reduction="sum").backward()
-    found = probe.logit_gradients(logits.detach(), labels, temperature)
-    torch.testing.assert_close(found, logits.grad, rtol=1e-9, atol=1e-12)
-    closed = (torch.softmax(logits.detach() / temperature, 1) - F.one_hot(labels, 4)) / temperature
-    torch.testing.assert_close(found, closed, rtol=1e-9, atol=1e-12)
-
-
 def test_logit_gradients_stay_precise_near_certainty():
     logits = torch.tensor([[30.0, 0.0, 0.0]])  # 1 - p = 1.9e-13 is lost in float32
     (found,) = probe.logit_gradients(logits, torch.tensor([0]), 1.0)
@@ -119,8 +97,9 @@ def test_gradient_norms_match_per_image_gradients(name):
 @pytest.mark.parametrize(("count", "done"), [(5, [0, 5]), (600, [0, 256, 512, 600])])
 def test_gradient_arrays_join_and_count_batches(count, done):
     model, watched = model_of(MODELS["mlp"], torch.float32), []
-    probed, rows = probe.Probed(model, data_of(count + 3), torch.device("cpu")), torch.arange(count).flip(0)
-    found = probe.gradient_arrays(HP, probed, rows, lambda *event: watched.append(event))
+    progress = lambda *event: watched.append(event)  # noqa: E731
+    probed, rows = probe.Probed(model, data_of(count + 3), torch.device("cpu"), progress), torch.arange(count).flip(0)
+    found = probe.gradient_arrays(HP, probed, rows)
     states = ["" for _ in done[1:]] + ["done"]
     assert watched == [("gradient norms", at, count, state) for at, state in zip(done, states, strict=True)]
     ((x, y),) = probed.batches(rows, count)
@@ -141,32 +120,6 @@ def test_boundary_distances_approach_linear_distance_from_above(halvings):
     found = probe.boundary_distances(linear(weight), x, replace(HP, attack_steps=halvings))
     assert (found >= exact * (1 - 1e-12)).all()
     assert (found - exact <= torch.clamp(exact, min=HP.attack_limit / 2**12) * 2.0**-halvings + 1e-12).all()
-
-
-def test_boundary_distances_agree_with_fine_grid():
-    """Wherever the decision changes once on the grid, or never; elsewhere only that it does change there."""
-    model, (x, _) = model_of(CNN), images(12)
-    found = probe.boundary_distances(model, x, replace(HP, attack_steps=20))
-    moved = x.clone().requires_grad_()
-    logits = model(moved)
-    decided = logits.argmax(1)
-    loss = F.cross_entropy(logits, decided, reduction="sum")
-    direction = torch.autograd.grad(loss, moved)[0].sign()
-    sizes = torch.linspace(0, 4, 2001, dtype=torch.float64)[1:]
-    compared = 0
-    for i in range(len(x)):
-        other = model(x[i] + sizes[:, None, None, None] * direction[i]).argmax(1) != decided[i]
-        changes = int(other.diff().sum())
-        if found[i].isfinite():
-            near = torch.stack([found[i] * (1 - 1e-5), found[i]])[:, None, None, None]
-            assert (model(x[i] + near * direction[i]).argmax(1) != decided[i]).tolist() == [False, True]
-        if changes == 1 and other[-1]:
-            compared += 1
-            first = float(sizes[other.to(torch.int8).argmax()])
-            assert first - 4 / 2000 - 1e-9 <= float(found[i]) <= first + 1e-6
-        elif changes == 0 and not other[0]:
-            assert found[i].isinf()
-    assert compared >= 3
 
 
 def test_boundary_distances_handle_constant_and_saturated_models():
@@ -255,14 +208,6 @@ def test_softmax_row_selects_wrong_image_of_shown_class():
     assert (shares.max(1).values.diff() > 0).all()  # colder is surer
 
 
-@pytest.mark.thorough
-def test_central_training_makes_the_model_better():
-    data = data_of(40)
-    data.pixels[:] = (data.labels * 50)[:, None, None, None].to(torch.uint8)
-    fresh, warm = (run(replace(HP, images=40, warm_epochs=epochs), data=data) for epochs in (0, 60))
-    assert warm["gradients.right"].sum() >= fresh["gradients.right"].sum() + 10
-
-
 def test_central_recipe_holds_the_values_of_the_settings(monkeypatch):
     asked = []
     engine = SimpleNamespace(train_client=lambda request: asked.append(request) or request.start)
@@ -287,10 +232,8 @@ def test_probe_reports_fallbacks_for_too_few_images():
     pixels = data.pixels[int(shown["softmax.row"])].expand(40, -1, -1, -1)
     same = replace(data, pixels=pixels, labels=torch.full((40,), decided))
     found = run(replace(HP, shown_class=decided, images=50_000), data=same, said=said)
-    assert said == [
-        "method.images: 50,000 is more than the 40 training images, so all of them are used",
-        f"method.shown_class: all 40 images of class {decided} are correct; showing the first",
-    ]
+    assert said == [f"method.shown_class: all 40 images of class {decided} are correct; showing the first"]
+    assert found["gradients.norm"].shape == (3, 40)
     assert int(found["softmax.row"]) == 0 and len(found["boundary.before"]) == 0
     assert found["boundary.after"].shape == (3, 0)
 
@@ -308,7 +251,3 @@ def test_probe_rejects_missing_class_or_diverged_model(monkeypatch, changes, cla
 def test_probe_settings_out_of_range_are_refused(key, value):
     with refuses():
         build(ProbeSettings, vars(HP) | {key: value}, "method")
-
-
-def test_reader_refuses_file_with_wrong_checksum(factory):
-    refuse_changes(factory.made(), "probe.safetensors", lambda run: read_probes([run]))

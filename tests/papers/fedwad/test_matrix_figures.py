@@ -5,7 +5,7 @@ import pytest
 
 from knot_runner.config.strict import digest
 from knot_runner.papers.fedwad import matrix_figures as data_distances
-from knot_runner.papers.fedwad.distance_figures import _scatter, distance_runtime, moving_measure
+from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
 from knot_runner.papers.fedwad.results import distance_summary, matrix_summary
 from knot_runner.report.run_folders import Job
 from knot_runner.results import result_of
@@ -17,7 +17,6 @@ from tests.unit.report.made_runs import (
     csv_rows,
     distance_result,
     matrix_result,
-    refuse_changes,
     save_file,
     seal,
     shown,
@@ -119,10 +118,10 @@ def test_data_distance_figures_refuse_unsuitable_runs(tmp_path):
     with refuses():
         data_distances.distance_course([alone], tmp_path / "figure.png")
     other = Job("probe", tmp_path / "probe", "image_sets", "dataset_distance", 0, "", alone.config)
-    write_content(other.folder, {"kind": "probe", "temperatures": [1.0]})
+    write_content(other.folder, {"kind": "probe", "temperatures": [1.0], "labels": {"names": ["a"]}})
     for draw in (data_distances.matrix_figure, data_distances.distance_course):
         with refuses():
-            draw([alone, other], tmp_path / "figure.png")
+            draw([other], tmp_path / "figure.png")
     missing = Job("none", tmp_path / "none", "image_sets", "dataset_distance", 0)
     with refuses():
         data_distances.matrix_figure([missing], tmp_path / "x.png", command="knot-runner experiment=x")
@@ -228,10 +227,6 @@ def test_matrix_summary_groups_many_clients():
     assert ["in", "one", "planted", "group", "4", "10.0", "10.0", "10.0"] in rows
     assert ["of", "two", "groups", "24", "1,000.0", "1,000.0", "1,000.0"] in rows
     assert "5 to 9 samples each" in text
-
-
-def test_reader_of_measures_refuses_file_with_wrong_checksum(factory):
-    refuse_changes(factory.made(), "measures.safetensors", lambda run: _scatter(None, run))
 
 
 def test_agreement_by_hand():

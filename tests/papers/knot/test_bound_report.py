@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from knot_runner import FIGURES, compose
 from knot_runner.cli.show import references
 from knot_runner.papers.knot import bound_report as figure_bound
 from knot_runner.papers.knot.bound_report import slope_line, slope_of
-from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.run_folders import load_runs
 from tests.contents import read_content
 from tests.papers.knot.test_bound_runs import BOUNDED, run
@@ -48,18 +46,6 @@ def test_bound_figure_and_its_numbers(grid, tmp_path):
     assert means["sharp, last_layer", "60"] == pytest.approx(added, rel=1e-5)
 
 
-@pytest.mark.thorough
-def test_claim_on_the_gap(grid):
-    claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
-             "trend": "training.distill.max_examples", "expect": "falls"}  # fmt: skip
-    (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
-    gaps = {limit: [] for limit in (20, 60)}
-    for job in grid:
-        gaps[job.settings.training.distill.max_examples].append(read_content(job.folder)["bound"]["gap"])
-    assert found.seeds == 2
-    assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
-
-
 def test_bound_figure_rejects_run_without_bound(tmp_path):
     run(tmp_path, BOUNDED)
     (job,) = compose([*BOUNDED, f"paths.output_dir={tmp_path}"])
@@ -67,18 +53,21 @@ def test_bound_figure_rejects_run_without_bound(tmp_path):
         FIGURES["bound"](references([job]), tmp_path / "bound.png")
 
 
+def series(*values):
+    """Points of seed 0, 1, ... at 100, 400, ... texts."""
+    return [(("gap",), s, 100 * 4**i, value) for s, of_seed in enumerate(values) for i, value in enumerate(of_seed)]
+
+
 def test_slope_by_hand():
-    sizes = [100, 400, 1600]
-    first = {n: 3 / math.sqrt(n) for n in sizes}
-    found = slope_of({0: first, 1: {n: 5 / math.sqrt(n) for n in sizes}})
+    found = slope_of(series([4.0, 2.0, 1.0], [8.0, 4.0, 2.0]))
     assert found.mean == pytest.approx(-0.5) and found.half == pytest.approx(0, abs=1e-9) and found.n == 2
-    bent = {0: first, 1: {n: 5 / n for n in sizes}, 2: {100: 1.0, 400: -1.0, 1600: 1.0}}
+    bent = series([4.0, 2.0, 1.0], [16.0, 4.0, 1.0], [1.0, -1.0, 1.0])
     found = slope_of(bent)
     assert found.mean == pytest.approx(-0.75) and found.half > 0 and found.n == 2
     assert slope_line("gap", bent).endswith(
         "over 2 seeds; the bounds have -0.5; 1 of 3 seeds left out, with a gap of 0 or less"
     )
-    rising = {0: {100: -1.0, 200: 1.0}}
+    rising = series([-1.0, 1.0])
     assert slope_of(rising) is None
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", rising)
 
@@ -96,4 +85,4 @@ def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
 
     monkeypatch.setattr(figure_bound, "_record", with_duplicate)
     gap = figure_bound.gap_series(load_runs(references(grid)))["gap"]
-    assert {seed: set(values) for seed, values in gap.items()} == {0: {20, 60}, 1: {20, 60}}
+    assert {(seed, texts) for _, seed, texts, _ in gap} == {(0, 20), (0, 60), (1, 20), (1, 60)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knot_runner.papers.knot.bias_figures import probe_moves
-from knot_runner.papers.knot.prediction_figures import face, foot, purity
+from knot_runner.papers.knot.prediction_figures import purity
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.golden.messages import refuses
@@ -17,8 +17,8 @@ OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias"
 
 
 @pytest.mark.parametrize("name", OF_TEXTS)
-@pytest.mark.parametrize("task", ["nli", pytest.param("sa", marks=pytest.mark.thorough)])
-def test_figure_of_text_runs_is_drawn(factory, tmp_path, name, task):
+def test_figure_of_text_runs_is_drawn(factory, tmp_path, name):
+    task = "sa" if name == "expected_label" else "nli"
     made = [factory.made(method, task=task) for method in ("entropy_e", "sinkhorn_e")]
     jobs = [factory.probes(factory.vectors(factory.predictions(job, rows=120), rows=60)) for job in made]
     lines = FIGURES[name](jobs, tmp_path / "figure.png", notes=["a note"], command="knot-runner x")
@@ -29,14 +29,20 @@ def test_figure_of_text_runs_is_drawn(factory, tmp_path, name, task):
 
 @pytest.mark.parametrize("name", ["expected_label", "tsne", "probe", "bias"])
 def test_figures_refuse_missing_records_or_several_tasks(factory, tmp_path, name):
-    jobs = [factory.made(), *([factory.made(task="sa")] if name == "bias" else [])]
+    jobs = [factory.made(task="sa"), *([factory.made()] if name == "bias" else [])]
     with refuses():
         FIGURES[name](jobs, tmp_path / "figure.png", command="knot-runner x")
 
 
+@pytest.mark.parametrize(("name", "task"), [("expected_label", "nli"), ("confidence", "sa")])
+def test_figures_refuse_tasks_with_other_labels(factory, tmp_path, name, task):
+    with refuses():
+        FIGURES[name]([factory.predictions(factory.made(task=task), rows=20)], tmp_path / "figure.png")
+
+
 def test_hostile_names_are_drawn_as_they_are(factory, tmp_path):
     names = ["$\\frac{x$", "\x1b[31mred _^{"]
-    job = factory.made(names=names, bias={name: [0.2] * 5 for name in names})
+    job = factory.made(task="nli", names=names, bias={name: [0.2, 0.5, 0.3] for name in names})
     for figure in ("bias", "confidence"):
         factory.predictions(job, rows=20)
         assert FIGURES[figure]([job], tmp_path / "figure.png")
@@ -45,32 +51,14 @@ def test_hostile_names_are_drawn_as_they_are(factory, tmp_path):
 
 def test_expected_label_by_hand(factory, tmp_path):
     shares = [[0.2, 0.7, 0.1, 0, 0], [0, 0, 0, 0, 1], [0.5, 0.5, 0, 0, 0]]
-    lines = {}
-    for task, data, rows, labels in (("sa", "Food", shares, [0, 4, 0]), ("nli", "SNLI", [[0.5, 0, 0.5]], [0])):
-        job = factory.made(task=task)
-        arrays = {f"{data}.probabilities": np.array(rows, np.float32), f"{data}.labels": np.array(labels)}
-        save_file(arrays, job.folder / "predictions.safetensors")
-        lines[task] = FIGURES["expected_label"]([job], tmp_path / "figure.png")
-    assert lines["sa"] == [  # strong_negative (-2): expected -1.1 and -1.5; strong_positive: expected 2
+    job = factory.made(task="sa")
+    arrays = {"Food.probabilities": np.array(shares, np.float32), "Food.labels": np.array([0, 4, 0])}
+    save_file(arrays, job.folder / "predictions.safetensors")
+    lines = FIGURES["expected_label"]([job], tmp_path / "figure.png")
+    assert lines == [  # strong_negative (-2): expected -1.1 and -1.5; strong_positive: expected 2
         "Sinkhorn-E, strong_negative: expected label median -1.300 (-1.400 to -1.200), mean -1.300",
         "Sinkhorn-E, strong_positive: expected label median 2.000 (2.000 to 2.000), mean 2.000",
     ]
-    # in more dimensions it is a distance: of (.5, 0, .5) from (1, 0, 0)
-    assert "entailment: distance median 0.707" in lines["nli"][0]
-
-
-def test_foot_centers_arcs_of_equal_confidence():
-    share = np.array([0.4, 0.1, 0.3, 0.15, 0.05])
-    chosen = face(share)
-    center = foot(share, chosen)
-    assert chosen == [0, 2, 4] and center.sum() == pytest.approx(1)
-    angles = np.linspace(0, 6, 7)
-    one, other = np.array([1, -1, 0]) / np.sqrt(2), np.array([1, 1, -2]) / np.sqrt(6)
-    circle = center + 0.1 * (np.outer(np.cos(angles), one) + np.outer(np.sin(angles), other))
-    whole = np.zeros((7, 5))
-    whole[:, chosen] = circle
-    distance = np.linalg.norm(whole - share, axis=1)
-    assert np.ptp(distance) < 1e-12
 
 
 def test_confidence_by_hand(factory, tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, Trained
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import PERSONALIZATIONS, combine
@@ -198,38 +197,18 @@ def test_clients_without_held_out_keep_starting_lambda():
         KIND.check(spec(early_stop=True), single)
 
 
-class Regression:
-    """An engine for linear models, by their exact solutions. Client i's training finds the least squares ``optima[i]``;
-    on held-out examples client k has the distribution that is the mean, by ``shares[k]``, of all clients'."""
-
-    def __init__(self, inputs, optima, shares):
-        self.moment, self.optima, self.shares = inputs.T @ inputs / len(inputs), optima, shares
-
-    def train(self, requests):
-        return [self._trained(asked) for asked in requests]
-
-    def _trained(self, asked):
-        weights = self.optima[asked.client]
-        if asked.recipe.lr == RATE:
-            target = self.shares[asked.client] @ self.optima
-            weights = asked.start.weights - RATE * (self.moment @ (asked.start.weights - target))
-        return Trained(asked.client, weights, asked.start.buffers, 0, 0.0, 0, 0, finite=True)
-
-
 def linear_case(seed):
-    """Inputs, optima [K, d] and shares [K, K] whose rows sum to 1."""
+    """Inputs [N, d] and shares [K, K] whose rows sum to 1."""
     draws = np.random.default_rng(seed)
     inputs = np.linalg.qr(draws.normal(size=(20, 6)))[0] * np.sqrt(20) * draws.uniform(0.8, 1.2, 6)
-    optima = np.linalg.qr(draws.normal(size=(6, 3)))[0].T * draws.uniform(0.7, 1.3, (3, 1))
-    shares = draws.dirichlet(np.ones(3), 3)
-    return tuple(torch.from_numpy(values) for values in (inputs, optima, shares))
+    return torch.from_numpy(inputs), torch.from_numpy(draws.dirichlet(np.ones(3), 3))
 
 
 @examples(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_transfer_weights_of_distributions_solve_the_mixture(seed):
     """For linear models on one design, the solution for the mean sum_i p_i D_i is sum_i p_i W_i."""
-    inputs, _, shares = linear_case(seed)
+    inputs, shares = linear_case(seed)
     targets = torch.randn(3, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     optima = torch.stack([torch.linalg.lstsq(inputs, one).solution for one in targets])
     updates = combine.Updates.of([torch.zeros(6, dtype=torch.float64)] * 3, optima)
@@ -237,20 +216,6 @@ def test_transfer_weights_of_distributions_solve_the_mixture(seed):
         stacked = torch.cat([shares[k, i].sqrt() * inputs for i in range(3)])
         pooled = torch.cat([shares[k, i].sqrt() * targets[i] for i in range(3)])
         assert torch.allclose(model, torch.linalg.lstsq(stacked, pooled).solution, atol=1e-10)
-
-
-@examples(max_examples=3, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["zero", "identity", "mean"]), st.booleans())
-def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
-    inputs, optima, shares = linear_case(seed)
-    federation, _ = after_rounds()
-    zero = ClientModel(torch.zeros(6, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-    rows = federation.rows("train")[:3]
-    federation = dataclasses.replace(federation, clients=federation.clients[:3], start=lambda _: zero)
-    federation = with_rows(federation, train=rows, valid=rows, test=rows)
-    config = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, checkpoints=1)
-    state, _, _ = run_kind(KIND, config, federation, Regression(inputs, optima, shares))
-    assert (state["lambda"] - shares).abs().max() < 1e-3
 
 
 @examples(max_examples=15, deadline=None)

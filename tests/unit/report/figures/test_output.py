@@ -14,15 +14,20 @@ from tests.golden.messages import refused
 SINGLE = FigureOutput(("png",), 3.35)
 
 
-@pytest.fixture
-def jobs(factory):
-    made = [factory.made(method, task="erc") for method in ("entropy_e", "sinkhorn_e")]
+def text_runs(factory, task):
+    made = [factory.made(method, task=task) for method in ("entropy_e", "sinkhorn_e")]
     return [factory.probes(factory.vectors(factory.predictions(job, rows=60), rows=40)) for job in made]
 
 
+@pytest.fixture
+def jobs(factory):
+    return text_runs(factory, "erc")
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
-def test_single_column_figure_fits_without_clipping(jobs, monkeypatch, tmp_path, name):
+@pytest.mark.parametrize(("name", "task"), [("expected_label", "sa"), ("confidence", "nli"), ("bias", "erc")])
+def test_single_column_figure_fits_without_clipping(factory, monkeypatch, tmp_path, name, task):
+    jobs = text_runs(factory, task)
     drawn, real = [], output.write_figure
     monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: drawn.append(figure) or real(figure, *more))
     with figure_output(SINGLE):

@@ -173,8 +173,8 @@ def test_page_embeds_figures_or_their_problem(finished):
 @pytest.mark.thorough
 @pytest.mark.paper("knot")
 def test_page_of_a_figure_has_no_table(finished):
-    view = page_of(finished, kind="expected_label")
-    assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
+    view = page_of(finished, kind="bias")
+    assert view.table is None and [figure.name for figure in view.figures] == ["bias"]
     assert "table" not in Reader(build.render_page(view)).ids
 
 
