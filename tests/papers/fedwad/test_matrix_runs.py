@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.load import read_digits
-from knot_runner.engine.commit import Checkpoint, Commits
+from knot_runner.engine.commit import Commits
 from knot_runner.papers.fedwad import matrix
 from knot_runner.pipelines import clustered
 from knot_runner.pipelines.context import RunContext
@@ -25,11 +25,6 @@ from tests.tiny import SETS
 def context(out: Path, *overrides: str) -> RunContext:
     (job,), _ = compose_all([*SETS, f"paths.output_dir={out}", *overrides])
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
-
-
-def samples() -> list[LabeledSamples]:
-    rng = np.random.default_rng(0)
-    return [LabeledSamples(rng.normal(i, 1, (20, 4)), rng.integers(0, 2, 20)) for i in range(3)]
 
 
 def test_distances_between_stand_ins_are_exact_otdd(tmp_path):
@@ -119,19 +114,6 @@ def test_labeled_rejects_clients_with_nan_or_no_images(tmp_path):
     for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
         with refuses():
             clustered.labeled(one, one.method.otdd, task_of(pixels), rows, 0)
-
-
-def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
-    def broken(sets, options, seed, workers, known, progress):
-        progress([(0, 1)], [4.0])
-        progress([(0, 2)], [float("nan")])
-
-    monkeypatch.setattr(clustered, "distance_matrix", broken)
-    one = context(tmp_path)
-    with refuses():
-        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.method.otdd, "data")
-    (folder,) = tmp_path.glob("artifacts/distances/*")
-    assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 
 
 def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
