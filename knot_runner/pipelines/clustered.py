@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import numpy as np
@@ -22,11 +22,12 @@ from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.clients import Setup
 from knot_runner.pipelines.context import RunContext, RunRecord
 from knot_runner.pipelines.features.encoding import feature_space
+from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
-from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.matrix import computed_distances
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import removal
+from knot_runner.util.files import LogRow, removal
 from knot_runner.util.processes import cores
 
 
@@ -108,8 +109,7 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
     """Return all pairwise distances between ``sets``, computed once per data (``digest``), samples, settings and seed.
 
     The artifact has ``matrix`` [N, N] float64 (squared distances, symmetric, with zero diagonal) and ``seconds``, the
-    computing time of all sessions. Finished pairs are committed. After a kill, the same command computes the missing
-    pairs, with the same results.
+    computing time of all sessions. After a kill, the same command computes the missing pairs, with the same results.
 
     Raises:
         UserError: A distance is not finite.
@@ -122,32 +122,32 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
 
 
 def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: OtddSettings) -> Artifact:
-    settings, store, pairs = context.settings, context.store, math.comb(len(sets), 2)
-    folder = store.folder(DISTANCES_STAGE, key)
+    """Compute the distances, one tile of pairs per round, and store them."""
+    settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
+    folder, workers = store.folder(DISTANCES_STAGE, key), settings.hardware.num_workers or cores()
     commits = context.commits(key, folder)
-    commit, rows = commits.resume()
-    nothing = torch.full((len(sets), len(sets)), math.nan, dtype=torch.float64)
-    known = commit.tensors.get("matrix", nothing).clone()  # of finished pairs, above the diagonal
-    began = time.monotonic()
+    tiles: Iterator[dict[tuple[int, int], float]] | None = None
 
-    def progress(finished: list[tuple[int, int]], values: list[float]) -> None:
-        nonlocal began
-        for pair, value in zip(finished, values, strict=True):
-            known[pair] = value
-        done = int(known.isfinite().sum())
-        if commits.due() or done == pairs:
-            now = time.monotonic()
-            rows.append({"pairs": done, "seconds": now - began})
-            began = now
-            commits.save(len(rows) - 1, {"matrix": known.clone()}, rows)
-        context.progress(DISTANCES_STAGE, done, pairs, "")
+    def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
+        nonlocal tiles
+        matrix = state["matrix"]  # of finished pairs, above the diagonal
+        if tiles is None:
+            known = {(i, j): float(matrix[i, j]) for i, j in matrix.isfinite().nonzero().tolist()}
+            tiles = computed_distances(sets, otdd, settings.seed, workers, known)
+        finished = next(tiles, None)
+        if finished is None:
+            return None
+        for pair, value in finished.items():
+            matrix[pair] = value
+        context.progress(DISTANCES_STAGE, int(matrix.isfinite().sum()), pairs, "")
+        return {"matrix": matrix}, {"pairs": len(finished)}
 
-    workers = settings.hardware.num_workers or cores()
-    start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
-    matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
+    empty = torch.full((count, count), math.nan, dtype=torch.float64)
+    state, rows = run_rounds(advance, commits, lambda: {"matrix": empty})
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
+    upper = state["matrix"].nan_to_num(0.0)
     info = {"pairs": pairs, "seconds": sum(row["seconds"] for row in rows), "machines": commits.machines}
-    artifact = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    artifact = store.put(DISTANCES_STAGE, key, {"matrix": upper + upper.T}, info)
     with removal():
         (folder / ROUNDS_FILE).unlink(missing_ok=True)
     return artifact

@@ -174,20 +174,16 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     tensors: Tensors = {}
     shared = shared_of(config, federation)
     for key, value in state.items():
-        if "fleet/" in key:  # what those who still train were sent
-            continue
         prefix, slash, name = key.rpartition("/")
-        if name in ("weights", "buffers"):
-            *_, owner, number = ["", "", *prefix.split("/")]
-            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
-            named = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
-            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in named.items()}
-        elif name == "statistics":
-            named = flat.views(value, federation.layout.buffers)
-            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in named.items()}
-        elif name == "unshared":
-            whole = torch.zeros(federation.layout.size, dtype=value.dtype)
-            whole[~shared] = value
-            fields = tuple(field for field in federation.layout.parameters if not shared[field.start])
-            tensors |= {f"{prefix}/{parameter}": tensor for parameter, tensor in flat.views(whole, fields).items()}
+        if "fleet/" in key or name not in ("weights", "buffers", "statistics", "unshared"):  # fleet/: models under way
+            continue
+        *_, owner, number = ["", "", *prefix.split("/")]
+        layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
+        fields = layout.parameters if name == "weights" else layout.buffers
+        if name == "unshared":
+            fields = tuple(field for field in layout.parameters if not shared[field.start])
+            unshared, value = value, torch.zeros(layout.size, dtype=value.dtype)
+            value[~shared] = unshared
+        for parameter, tensor in flat.views(value, fields).items():
+            tensors[f"{prefix}{slash}{parameter}"] = tensor
     return tensors

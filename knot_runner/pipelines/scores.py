@@ -17,7 +17,7 @@ from torch import Tensor
 
 from knot_runner import metrics
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.contract import ClientWork, RoundMethod
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError, counted
@@ -46,10 +46,6 @@ class TestPredictions:
 #: Numbers (parameters and logits) of clients' own models in memory at a time, and the fewest models at a time, so that
 #: each worker has some.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
-#: Facts of a round in which nobody trained: no mean over participants.
-NO_WORK: LogRow = {
-    "participants": [], "before": [], "after": [], "train_loss": None, "train_temperature": None, "steps": 0
-}  # fmt: skip
 
 
 def predict_test(run: FederatedRun, state: FederatedState) -> TestPredictions:
@@ -171,19 +167,15 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
     trains several models in a round, accuracy and loss describe the first model, which the client sends; steps count
     all.
     """
-    if not requests:
-        return dict(NO_WORK)
-    first: dict[int, tuple[Trained, int]] = {}
-    for result, request in zip(trained, requests, strict=True):
-        first.setdefault(result.client, (result, len(request.test_rows)))
-    pairs = list(first.values())
+    works = ClientWork.of_round(0, requests, trained)
+    first = [(work.trained[0], len(work.requests[0].test_rows)) for work in works]
     temperatures = [request.objective.settings.get("temperature", 1.0) for request in requests]
     return {
-        "participants": list(first),
-        "before": [result.before / size if size else None for result, size in pairs],
-        "after": [result.after / size if size else None for result, size in pairs],
-        "train_loss": float(np.mean([result.loss for result, _ in pairs])),
-        "train_temperature": float(np.mean(temperatures)),
+        "participants": [work.client for work in works],
+        "before": [result.before / size if size else None for result, size in first],
+        "after": [result.after / size if size else None for result, size in first],
+        "train_loss": float(np.mean([result.loss for result, _ in first])) if works else None,
+        "train_temperature": float(np.mean(temperatures)) if works else None,
         "steps": sum(result.steps for result in trained),
     }
 

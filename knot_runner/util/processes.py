@@ -30,13 +30,12 @@ POLL_SECONDS = 0.5
 
 def cores() -> int:
     """Return the number of CPU cores available to this process. A cluster job may have fewer than its machine."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes`` (Linux)."""
+    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes``."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:
@@ -70,13 +69,7 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
 
 def is_running(process: int) -> bool:
     """Return whether the process exists and is not a zombie."""
-    if Path("/proc/self").exists():  # Linux
-        return Path(f"/proc/{process}/exe").exists()  # a zombie has none
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return Path(f"/proc/{process}/exe").exists()  # a zombie has none
 
 
 def redirect_output(file: IO[Any]) -> None:
@@ -94,7 +87,7 @@ _signal_actions: list[Callable[[], object]] = []
 
 
 def kill_descendants_on_signals() -> None:
-    """On a signal that ends this process, also kill all processes that it started, directly or not (Linux).
+    """On a signal that ends this process, also kill all processes that it started, directly or not.
 
     The actions of :func:`on_signal` run first.
     """
@@ -110,7 +103,7 @@ def _kill_descendants() -> None:
 
 
 def descendants(process: int) -> set[int]:
-    """Return the ids of all processes that ``process`` has started, directly or not (Linux)."""
+    """Return the ids of all processes that ``process`` has started, directly or not."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
@@ -290,9 +283,9 @@ class Surroundings:
         self._environment = dict(os.environ)
         self._streams: dict[int, Any] = {}
 
-    def __reduce__(self) -> tuple[Callable[..., Surroundings], tuple[Any, ...]]:
+    def __getstate__(self) -> dict[str, Any]:
         streams = {stream: reduction.DupFd(stream) for stream in (1, 2) if is_open(stream)}
-        return _sent, (self._environment, streams)
+        return {"_environment": self._environment, "_streams": streams}
 
     def adopt(self) -> None:
         """Apply the environment and the streams. Call this in the started process."""
@@ -303,12 +296,6 @@ class Surroundings:
             if descriptor != stream:
                 os.dup2(descriptor, stream)
                 os.close(descriptor)
-
-
-def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
-    surroundings = Surroundings.__new__(Surroundings)
-    surroundings._environment, surroundings._streams = environment, streams
-    return surroundings
 
 
 @contextlib.contextmanager

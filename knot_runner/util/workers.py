@@ -117,7 +117,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:
         return error, None
-    except Exception:
+    except Exception:  # whatever fails is sent to the parent, which raises it; the process can serve further requests
         return RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
 
 

@@ -26,7 +26,7 @@ from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, write_predictions
 from knot_runner.pipelines.federations.texts import TextStore, unlabeled_texts
@@ -179,29 +179,28 @@ def trained_models(
     federation: PartyFederation, state: State
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Return the student, the global model before distillation (if any), and the teachers by party."""
-    networks = {party.name: party.network for party in federation.teachers}
     network = federation.server.network
     student = TrainedModel("student", network, ref_of(state["student"]))
     before = TrainedModel("before", network, ref_of(state["before"])) if "before" in state else None
-    teachers = {}
-    for name in state:
-        if name.startswith("weights/"):
-            party = name.removeprefix("weights/")
-            teachers[party] = TrainedModel(party, networks.get(party, network), ref_of(state[name]))
-    return student, before, teachers
+    return student, before, _models_below("weights/", federation, state)
 
 
 def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
     """Return every party's model after mutual learning, including the server's model; {} for other methods."""
-    parties = [party for party in federation.teachers if f"after/{party.name}" in state]
-    if not parties:
-        return {}
-    models = {party.name: _trained(party, state[f"after/{party.name}"]) for party in parties}
-    return {**models, federation.server.name: _trained(federation.server, state["student"])}
+    models, server = _models_below("after/", federation, state), federation.server
+    if models:
+        models[server.name] = TrainedModel(server.name, server.network, ref_of(state["student"]))
+    return models
 
 
-def _trained(party: StoredParty, artifact: str) -> TrainedModel:
-    return TrainedModel(party.name, party.network, ref_of(artifact))
+def _models_below(prefix: str, federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
+    """Return the models whose entries in ``state`` begin with ``prefix``, by party."""
+    networks, models = {party.name: party.network for party in federation.teachers}, {}
+    for name in state:
+        if name.startswith(prefix):
+            party = name.removeprefix(prefix)
+            models[party] = TrainedModel(party, networks.get(party, federation.server.network), ref_of(state[name]))
+    return models
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:

@@ -58,7 +58,7 @@ class PersonalModels:
     models: dict[int, ClientModel]
     predictions: TestPredictions
     measures: dict[str, float]
-    flops: int | None = None
+    flops: int | None
 
 
 def personalize(run: FederatedRun, state: FederatedState, record: RunRecord) -> PersonalModels:
@@ -66,15 +66,15 @@ def personalize(run: FederatedRun, state: FederatedState, record: RunRecord) -> 
     context, work = run.context, _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
     state, rows = run_rounds(work.advance, commits, work.begin)
-    personal, facts = work.result(state)
+    flops = [row["client_flops"] for row in rows]
+    personal, facts = work.result(state, None if None in flops else sum(flops))
     for point in facts["points"]:
         context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})
     with removal(), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(context.folder / PERSONAL_COMMITS)
-    flops = [row["client_flops"] for row in rows]
     record.add(personalization=facts)
     record.seconds["personalization"] = total_seconds(rows)
-    return personal if None in flops else replace(personal, flops=sum(flops))
+    return personal
 
 
 class _Work:
@@ -172,8 +172,11 @@ class _Work:
         trained = self.run.engine.train(requests)
         return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
-    def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
-        """Summarize the record and write it into the run's folder; return the deployed models and the facts."""
+    def result(self, state: FederatedState, flops: int | None) -> tuple[PersonalModels, Facts]:
+        """Summarize the record and write it into the run's folder; return the deployed models and the facts.
+
+        ``flops``: the FLOPs of all training, None if unknown.
+        """
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = [len(rows) for rows in federation.rows("train")]
@@ -201,7 +204,7 @@ class _Work:
                 names = (f"model/{chosen}/{client}/{part}" for part in ("weights", "buffers"))
                 models[client] = ClientModel(*(state[name] for name in names))
         predictions = self._predictions(state["record/logits"][chosen])
-        return PersonalModels(models, predictions, measures[chosen]), facts
+        return PersonalModels(models, predictions, measures[chosen], flops), facts
 
     def _losses(self, client: int, models: Iterable[ClientModel]) -> Tensor:
         """Return each model's mean loss on every client's test examples [models, K].

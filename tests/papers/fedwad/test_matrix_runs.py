@@ -55,7 +55,7 @@ def test_matrix_runs_on_same_samples_share_artifact(tmp_path, monkeypatch):
     one = run(tmp_path, *SETS, "method.otdd.samples=500").result
     (first,) = tmp_path.glob("artifacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
-    monkeypatch.setattr(clustered, "distance_matrix", None)  # whoever computes again fails
+    monkeypatch.setattr(clustered, "computed_distances", None)  # whoever computes again fails
     other = run(tmp_path, *SETS, "method.otdd.samples=600").result
     assert one["matrix"] == other["matrix"] and one["artifact"] == other["artifact"] == first.name
 
@@ -159,8 +159,8 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
     state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]
     committed = set(map(tuple, np.argwhere(np.isfinite(state)).tolist()))
-    compute, known = clustered.distance_matrix, []
-    monkeypatch.setattr(clustered, "distance_matrix", lambda *given: known.append(set(given[4])) or compute(*given))
+    compute, known = clustered.computed_distances, []
+    monkeypatch.setattr(clustered, "computed_distances", lambda *given: known.append(set(given[4])) or compute(*given))
     run(tmp_path / "killed", *CLIENTS)
     assert 3 <= len(committed) < 66 and known == [committed]
     assert result_of(tmp_path / "killed")["matrix"] == result_of(tmp_path / "alone")["matrix"]

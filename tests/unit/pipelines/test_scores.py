@@ -29,8 +29,8 @@ def test_local_facts_of_participants():
         SimpleNamespace(client=2, before=0, after=0, loss=2.0, steps=4),
     ]
     requests = [
-        SimpleNamespace(test_rows=range(10), objective=Objective(settings={"temperature": 1.0})),
-        SimpleNamespace(test_rows=[], objective=Objective(settings={"temperature": 0.5})),
+        SimpleNamespace(client=4, test_rows=range(10), objective=Objective(settings={"temperature": 1.0})),
+        SimpleNamespace(client=2, test_rows=[], objective=Objective(settings={"temperature": 0.5})),
     ]
     assert scores.local_facts(requests, trained) == {
         "participants": [4, 2], "before": [0.5, None], "after": [0.8, None], "train_loss": 1.5,
