@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedTraining, architecture_settings, server_distillation
-from knot_runner.config.settings.partition import Centralized
+from knot_runner.config.settings.partition import Centralized, HeldOut
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
@@ -46,7 +46,7 @@ class Setup:
     federation: Federation
     data: ClientData
     test: ClientData
-    #: training examples that no client has
+    #: number of training examples that no client has
     held_out: int = 0
 
     @property
@@ -132,7 +132,7 @@ def make_setup(context: RunContext) -> Setup:
     Raises:
         UserError: The settings do not fit the data.
     """
-    settings, config = context.settings, context.method
+    settings, config, shares = context.settings, context.method, context.settings.held_out or HeldOut()
     if settings.on_images:
         task = context.images()
         if settings.transfer is not None:
@@ -140,10 +140,10 @@ def make_setup(context: RunContext) -> Setup:
 
             task = with_other_set(context, task)
         partition, held_out = deal_clients(context, task)
-        if settings.held_out is not None and settings.held_out.alter is not None:
+        if shares.alter is not None:
             from knot_runner.data.images.held_out import alter_clients
 
-            task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
+            task, partition = alter_clients(task, partition, shares.alter, settings.seed)
         data, test = resident(task)
         network = Network(settings.model, task.shape, len(task.classes))
         labels = label_space(task.classes, task.coordinates)
@@ -153,7 +153,7 @@ def make_setup(context: RunContext) -> Setup:
         task, network, data, test = read_texts(context)
         partition, held_out = deal_clients(context, task)
         labels = task.whole.labels
-    # architectures go to the clients in turn; all take the inputs of ``network``, and text models share its vocabulary
+    # clients take the architectures in turn; all architectures have the inputs of ``network``, such as its vocabulary
     specs = architecture_settings(config) or [network.spec]
     networks = [dataclasses.replace(network, spec=spec) for spec in specs]
     architectures = [_architecture(context, client_network) for client_network in networks]
@@ -173,7 +173,14 @@ def make_setup(context: RunContext) -> Setup:
         partition.notes.append(
             "one client has all data, so a round is one epoch. training.clients_per_round and local_epochs are ignored"
         )
-    unseen = _unseen_clients(context, partition)
+    unseen: tuple[int, ...] = ()
+    if shares.unseen is not None:
+        from knot_runner.data.images.held_out import unseen_clients
+
+        unseen = unseen_clients(len(partition.names), shares.unseen, settings.seed)
+        partition.notes.append(
+            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
+        )
     members = tuple(client for client in range(len(partition.names)) if client not in unseen)
     federation = Federation(
         clients=tuple(_clients(partition, architectures)),
@@ -191,18 +198,6 @@ def make_setup(context: RunContext) -> Setup:
     return Setup(task, partition, federation, data, test, len(held_out))
 
 
-def _unseen_clients(context: RunContext, partition: Partition) -> tuple[int, ...]:
-    """Return the clients that take part in no round (``partition.unseen``), with a note in ``partition``."""
-    shares, total = context.settings.held_out, len(partition.names)
-    if shares is None or shares.unseen is None:
-        return ()
-    from knot_runner.data.images.held_out import unseen_clients
-
-    unseen = unseen_clients(total, shares.unseen, context.settings.seed)
-    partition.notes.append(f"partition.unseen: {len(unseen)} of {total} clients take part in no round")
-    return unseen
-
-
 def open_engine(context: RunContext, setup: Setup) -> Engine:
     """Return the engine that ``hardware`` selects, with the examples of ``setup``. Close it after use."""
     network, *others = setup.networks
@@ -218,9 +213,9 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     Raises:
         UserError: The partition is not possible.
     """
-    settings, shares = context.settings, context.settings.held_out
+    settings, shares = context.settings, context.settings.held_out or HeldOut()
     taken = np.empty(0, dtype=np.int64)
-    if shares is not None and shares.transfer is not None:
+    if shares.transfer is not None:
         from knot_runner.data.parties import transfer_rows
 
         kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
@@ -232,7 +227,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
         partition = dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes)
     else:
         partition = make_partition(settings.partition, task, settings.seed)
-    if shares is not None and shares.valid is not None:
+    if shares.valid is not None:
         from knot_runner.data.images.held_out import hold_out_valid
 
         partition = hold_out_valid(partition, shares.valid, settings.seed)
@@ -263,11 +258,11 @@ def resident(task: ImageTask) -> list[ImageData]:
 
 def client_counts(setup: Setup) -> Facts:
     """Return the number of examples per client and class, as facts of the result."""
-    labels, classes = setup.task.train.labels, len(setup.task.classes)
+    counts = setup.counts.parties.values()
     return {
         "clients": setup.partition.names,
         "classes": setup.task.classes,
-        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in setup.partition.train],
+        "train": [splits["train"][:-1].tolist() for splits in counts],
         "test": [len(rows) for rows in setup.partition.test],
         "groups": setup.partition.groups,
     }

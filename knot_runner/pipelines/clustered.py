@@ -130,7 +130,7 @@ def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: O
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         nonlocal tiles
-        matrix = state["matrix"]  # of finished pairs, above the diagonal
+        matrix = state["matrix"]  # distances of finished pairs above the diagonal, otherwise NaN
         if tiles is None:
             known = {(i, j): float(matrix[i, j]) for i, j in matrix.isfinite().nonzero().tolist()}
             tiles = computed_distances(sets, otdd, settings.seed, workers, known)

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from knot_runner.engine.store import Store
 
 GroupT = TypeVar("GroupT")
-#: (title, finished steps, all steps, short text) -> None; called often
+#: Function that shows the progress: title, finished steps, all steps, short text. It is called often.
 Progress = Callable[[str, int, int, str], None]
-#: one row of numbers, for the tracker
+#: Function that sends one row of numbers to the tracker.
 Log = Callable[[LogRow], None]
-#: one line for the user
+#: Function that shows one line to the user.
 Note = Callable[[str], None]
 
 
 Array = np.ndarray | torch.Tensor
-#: In a run's folder: the probabilities and labels of each test set.
+#: File in a run's folder with the probabilities and labels of each test set.
 PREDICTIONS_FILE = "predictions.safetensors"
 #: Packages (PyPI names) that compute a run's numbers.
 LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
@@ -98,9 +98,9 @@ class RunInputs:
     partition: Partition | None
     counts: Counts | None
     notes: list[str]
-    #: what the family's ``run`` needs beside these
+    #: further inputs of the family's ``run`` function
     prepared: Any = None
-    #: files of the model, which the result lists with those of the task
+    #: files of the model, which the result lists in addition to the files of the task
     files: Sequence[provenance.Opened] = ()
 
 
@@ -138,11 +138,11 @@ class RunContext:
     progress: Progress
     note: Note
     services: Services = Services()
-    #: with it, stages in the store that other code made are made anew
+    #: if set, stages and commits of other code versions are not reused
     code: str | None = None
-    #: a finished run that was made from other data is shown as it is
+    #: whether a finished run is shown unchanged although its data changed
     keep: bool = False
-    #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
+    #: receives the numbers of every round, epoch, iteration, pair or temperature
     log: Log = lambda row: None
 
     def images(self) -> ImageTask:

@@ -33,13 +33,13 @@ from knot_runner.results.training import KeptEpoch
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
-#: Stages at the owners of local data; all others are the server's.
+#: Stages that run at the owners of local data. All other stages run at the server.
 AT_CLIENTS = ("local", "records")
-#: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
-#: too large for small ones.
+#: A loss term that is initially larger than the cross-entropy by this factor is reported. Published weights for large
+#: networks are often too large for small ones.
 LARGE_RATIO = 10.0
-#: Setting of a method that asks for it -> function of the context, the federation, the state and an executor that
-#: measures the finished student; papers add theirs.
+#: Method setting -> function that measures the finished student if the setting is true. It receives the context, the
+#: federation, the state and an executor. Papers add entries.
 STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, papers="bound")
 
 

@@ -46,7 +46,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
         from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
         clustering.check_clustering(config.clustering, len(federation))
-    start = rounds.init(config, federation)  # the method is checked before distances are computed
+    start = rounds.init(config, federation)  # checks the method before distances are computed
     if config.personalization is not None:
         from knot_runner.methods.personalization import PERSONALIZATIONS
 
@@ -78,7 +78,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
         try:
             outcome = _train(run, start, record)
         except DivergedError as problem:
-            # the round that diverged counts: its model may have been seen
+            # the diverged round counts for privacy, because its model may have been seen
             record.add(**method.facts(problem.where.get("round", 0), []))
             raise
         record.add(**_summary(run, outcome) | method.facts(len(outcome.rows), outcome.rows))
@@ -132,7 +132,7 @@ def _advance(run: FederatedRun, state: FederatedState, round: int, rows: list[Lo
     state, row, further = fold_and_exchange(method, config, state, federation, round, requests, trained, run.engine)
     row |= scores.local_facts(requests, trained) | round_flops(run.setup.example_flops, requests, further)
     if isinstance(context.settings.partition, Centralized):
-        row |= {"bytes_down": 0, "bytes_up": 0}  # all examples are in one place
+        row |= {"bytes_down": 0, "bytes_up": 0}  # nothing is sent, because one client has all examples
     if training.measures(round):
         row |= _measured(run, state, round)
     accuracies = [earlier[metrics.ACCURACY] for earlier in [*rows, row] if metrics.ACCURACY in earlier]
@@ -171,7 +171,7 @@ def _summary(run: FederatedRun, outcome: TrainingResult) -> Facts:
     summary["selected_on"] = "valid" if _selects(run.config) else None
     summary["costs"] = _costs(run, outcome, summary["rounds_to_target"])
     summary["metrics"] |= _own_models(run, outcome)
-    if outcome.personal is None:  # personalization chooses by validation and records it
+    if outcome.personal is None:  # personalization records its own validation accuracy
         valid = scores.measure_valid(run, outcome.state)
         if valid is not None:
             summary["valid"] = valid

@@ -80,5 +80,5 @@ def _task(kept: Artifact) -> ImageTask:
     facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
     files = [Opened(**record) for record in kept.info["opened"]]
     task = ImageTask(train=train, test=test, files=files, **facts)
-    vars(task)["digest"] = kept.info["content"]  # of the same arrays: the store has compared the file with its digest
+    vars(task)["digest"] = kept.info["content"]  # still valid, because the store verified the arrays
     return task

@@ -175,7 +175,12 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     shared = shared_of(config, federation)
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
-        if "fleet/" in key or name not in ("weights", "buffers", "statistics", "unshared"):  # fleet/: models under way
+        if "fleet/" in key or name not in (
+            "weights",
+            "buffers",
+            "statistics",
+            "unshared",
+        ):  # fleet/: models that were sent to clients
             continue
         *_, owner, number = ["", "", *prefix.split("/")]
         layout = federation.layout_of(int(number)) if owner == "client" else federation.layout

@@ -11,9 +11,9 @@ from knot_runner.engine.commit import Commits
 from knot_runner.methods.contract import State
 from knot_runner.util.files import LogRow
 
-#: The state after a round and its log row; None: there is no further round.
+#: The state after a round and the log row of the round; None if training is finished.
 Advanced = tuple[State, LogRow] | None
-#: (state, round, rows so far) -> what the round makes of them
+#: Function of the state, the round and all earlier rows that runs the round.
 Advance = Callable[[State, int, list[LogRow]], Advanced]
 
 

@@ -34,7 +34,7 @@ def complete_run(context: RunContext) -> RunResult:
     A second process waits, and then returns the finished result.
     """
     finished = read_result(context.folder)
-    if finished is not None:  # a read-only disk allows no lock and needs none
+    if finished is not None:  # without a lock, which a read-only disk does not allow
         return finished
     with locked(lock_of(context.settings.paths.output_dir, context.run_id)):
         return run_locked(context)
@@ -81,7 +81,7 @@ def finished_result(context: RunContext) -> RunResult | None:
 def _execute(context: RunContext) -> RunResult:
     """Run the job, and send its log and its result to the tracker."""
     hardware, family = context.settings.hardware, family_of(context.method)
-    on_host = is_host(prepare_device(hardware).type)  # before data are read; distances, too, have its threads
+    on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
     with _tracker(context) as tracker:
@@ -117,7 +117,7 @@ def _computed(context: RunContext) -> RunResult:
     except DivergedError as problem:
         divergence = problem
         record.note(str(problem))
-    context.begin()  # of a family that has not begun, or whose folder has another run's config
+    context.begin()  # for families that do not write the config themselves
     seconds = {"total": elapsed(began), **record.seconds}
     record.notes += dict.fromkeys(machines)
     predictions = context.folder / PREDICTIONS_FILE

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from knot_runner.pipelines.clients import FederatedRun, Setup
 
 ROUNDS_STAGE = "rounds"
-#: Settings of training and method that decide nothing of the rounds.
+#: Settings of training and method that do not affect the rounds.
 NOT_IN_KEY = ("name", "clustering", "personalization")
 
 

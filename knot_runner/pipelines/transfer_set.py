@@ -90,7 +90,7 @@ def _resident(data: ClientData, images: Images) -> ImageData:
     )
 
 
-#: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there
+#: A note reports truncated texts if more than this share of the texts reach ``task.max_length``.
 MANY_CUT = 0.05
 
 

@@ -33,11 +33,11 @@ NOT_COUNTED = {
     *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
-#: Files of papers that only show results.
+#: Modules of papers that only show results.
 SHOWS = tuple(
     f"papers/*/{name}" for name in ("report", "verbs", "rows", "target", "titles", "*_figures", "*_report", "*_table")
 )
-#: Endings of source files: Python, and C++ that is compiled on the machine.
+#: Endings of source files. C++ files are compiled on the machine.
 SOURCES = (".py", ".cpp", ".h")
 
 
@@ -144,7 +144,7 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
     in differently today.
     """
-    if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
+    if not (folder / CONFIG_FILE).is_file():  # _file_changes reports this
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))

@@ -18,8 +18,8 @@ from pathlib import Path
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused, sha256
 
-#: A file changed less than this many ns (two ticks of a slow clock) before it was read may change again with the same
-#: ctime: its ctime is not recorded, and it is read at every comparison.
+#: Two ticks of a slow clock in ns. A file that changed so shortly before it was read may change again with the same
+#: ctime. Its ctime is therefore not recorded, and the file is read at every comparison.
 TICK = 20_000_000
 
 
@@ -60,7 +60,7 @@ def fingerprint(path: Path, short: str) -> Opened:
         UserError: The file cannot be read.
     """
     try:
-        stat = path.stat()  # before reading: a change in between then shows in the time
+        stat = path.stat()  # before reading, so that a change in between changes the time
         return _opened(short, stat, sha256(path))
     except OSError as problem:
         raise refused(path, problem) from None

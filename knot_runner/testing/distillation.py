@@ -16,7 +16,8 @@ from knot_runner.methods.weighting import WEIGHTINGS, Weighting, needs_bias
 _LABELS = torch.tensor([1, 0, 3, UNLABELED, 2, 1])
 _ALL = torch.arange(len(_LABELS))
 _POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
-#: What a term reads by default -> (the student's, a teacher's) shapes of the taps that are compared; else of one map.
+#: Default taps of a term -> shapes of the student's and a teacher's tap for each compared pair of taps. Other taps are
+#: single maps.
 _SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4)), ((4, 2, 2), (3, 4, 4))]}
 
 

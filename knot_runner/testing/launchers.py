@@ -13,7 +13,7 @@ from knot_runner.python import FinishedRun
 from knot_runner.records import require_result
 from knot_runner.testing.methods import small_run, untimed
 
-#: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
+#: Overrides of the small run of :mod:`knot_runner.testing.methods`, so that a job has one round.
 _JOB = (
     "task.source=embedded",
     "paths.data_dir=null",

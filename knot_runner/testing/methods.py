@@ -26,12 +26,12 @@ from knot_runner.engine.commit import Commits
 from knot_runner.python import FinishedRun, run
 from knot_runner.util.errors import UserError
 
-#: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.
+#: A run of less than a second: the embedded digits, six clients, three clients per round, and a narrow model.
 SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
     "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
     "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.1",
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
-#: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
+#: Result and rows of a finished run without times, and the bytes of its models and predictions, by name.
 Record = dict[str, Any]
 
 

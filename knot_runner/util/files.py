@@ -20,9 +20,9 @@ from knot_runner.util.shared_memory import size_text
 
 #: A row of ``rounds.jsonl``.
 LogRow = dict[str, Any]
-#: Part of a record, as plain data: what is known of a run, a model, a partition.
+#: Part of a record, as plain data.
 Facts = dict[str, Any]
-#: Errors of a folder that must not be written to, of a disk that is full, and of one that fails.
+#: Error numbers of a read-only folder, a full disk, and a failing disk.
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EIO, errno.ESTALE)

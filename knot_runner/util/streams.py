@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-#: What a command returns that made all it was asked for but could not print it; or whose reader had seen enough.
+#: Exit codes of a command whose output could not be printed, or whose reader closed the pipe.
 NOT_PRINTED, NOT_READ = 1, 141
 
 

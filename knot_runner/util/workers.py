@@ -20,11 +20,11 @@ from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
 from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
-#: Sends a message (progress) to the parent before the reply, a :class:`HandlerMessage` there.
+#: Function that sends a message, such as progress, to the parent before the reply.
 Send = Callable[[Any], None]
-#: Executes one request in a worker process, with the result as its value.
+#: Function that executes one request in a worker process and returns the result.
 Handler = Callable[[Any], Any]
-#: Requests of one process in flight at most: the current one, and the next.
+#: Maximum number of requests that a process has received: the current and the next request.
 AHEAD = 2
 _DIED = (
     "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
@@ -103,7 +103,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
     """
     begin_child()
     error, handler = _result(prepare, lambda content: pipe.send(HandlerMessage(content)), *arguments)
-    with contextlib.suppress(EOFError, ConnectionError):  # reset: the parent died with replies unread
+    with contextlib.suppress(EOFError, ConnectionError):  # ConnectionError: the parent died before it read all replies
         while error is not None:
             pipe.recv_bytes()
             pipe.send((error, None))

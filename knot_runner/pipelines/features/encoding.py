@@ -41,7 +41,7 @@ class Described(Protocol):
     features: TextFeatures | None
 
 
-#: Parties of texts that no partition deals out: the data sets that are there.
+#: Partition of text tasks without a partition setting: each data set is a client.
 DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, embedded_clients=1)
 
 
@@ -71,7 +71,7 @@ def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partiti
 
 
 ENCODER_STAGE = "encoder"
-#: Images that are encoded at once.
+#: Number of images that are encoded at once.
 IMAGES_AT_ONCE = 512
 
 

@@ -26,11 +26,11 @@ from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.util.errors import UserError
 
-#: Texts that an encoder reads at once.
+#: Number of texts that an encoder reads at once.
 TEXTS_AT_ONCE = 64
-#: A spread below this share of the features themselves is rounding.
+#: A spread smaller than this share of the features is a rounding error.
 ROUNDING = 1e-6
-#: Texts -> features [N, d], before they are centered and scaled.
+#: Function that converts texts to features [N, d], before they are centered and scaled.
 Features = Callable[[Examples], np.ndarray]
 
 
@@ -72,7 +72,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     points = features(fitted)
     center = points.mean(0)
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
-    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
+    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # also true for NaN
         problem = f"all {len(fitted)} training texts of {called} have equal features, so distances are undefined"
         raise UserError(problem, "features")
     return TextSpace(features, center, scale)

@@ -43,7 +43,7 @@ from knot_runner.util.files import Facts, sha256
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Below this many texts nothing can be learned, and the run would fail later with a less clear message.
+#: Minimum number of texts in a training or validation part. With fewer texts, the run would fail later.
 MIN_ROWS = 2
 
 

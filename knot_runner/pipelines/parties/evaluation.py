@@ -35,7 +35,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, write_atomic, write_json
 
 VECTORS_PER_LABEL = 400
-#: (probabilities float32 [N, C], labels int64 [N]) of a test set
+#: Probabilities float32 [N, C] and labels int64 [N] of a test set.
 Predictions = tuple[np.ndarray, np.ndarray]
 
 
@@ -92,7 +92,7 @@ def _baselines(
 ) -> dict[str, Predictions]:
     """Return the predictions of every teacher, and of several teachers' ensemble, on the global model's test set."""
     server, clients, tests = federation.server, {client.name for client in federation.clients}, {}
-    for party in teachers:  # clients read the original images, of which the server may see a view
+    for party in teachers:  # clients see the original images, even if the server sees a view of the images
         tests[party] = server.originals.get("test", server.test) if party in clients else server.test
     predictions = _predictions(teachers, tests, executor)
     if len(predictions) > 1:

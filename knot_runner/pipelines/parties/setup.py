@@ -91,11 +91,11 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 # ------------------------------------------------------------------------------------------------- finished teachers
 
 
-#: Where the store keeps the weights of finished runs.
+#: Stage of the store with the weights of finished runs.
 FINISHED_STAGE = "finished"
 
 
-#: Settings of a task that decide neither which examples are trained and tested on nor how a model reads them.
+#: Task settings that affect neither the training and test examples nor how a model reads them.
 FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length", "probe", "score")
 
 
@@ -159,7 +159,7 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     except SafetensorError:
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
+    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these counters
     if not needed <= set(tensors) <= set(wanted) or any(tensors[name].shape != wanted[name] for name in tensors):
         problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
         raise UserError(problem, key, hint="Use a run with one global model or one student")

@@ -39,9 +39,9 @@ from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, removal, write_atomic
 
-#: Below the run's folder: commits of what follows the rounds.
+#: Folder below the run's folder with the commits of personalization.
 PERSONAL_COMMITS = "personalization"
-#: Models that may be deployed stay in the state until it is known which ones are, unless they have more bytes.
+#: Models that may be deployed are kept in the state if they have at most this many bytes.
 MODELS_BYTES = 1 << 31
 
 
