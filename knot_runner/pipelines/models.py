@@ -175,12 +175,8 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     shared = shared_of(config, federation)
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
-        if "fleet/" in key or name not in (
-            "weights",
-            "buffers",
-            "statistics",
-            "unshared",
-        ):  # fleet/: models that were sent to clients
+        # below fleet/ are models that were sent to clients
+        if "fleet/" in key or name not in ("weights", "buffers", "statistics", "unshared"):
             continue
         *_, owner, number = ["", "", *prefix.split("/")]
         layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
