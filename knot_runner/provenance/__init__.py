@@ -23,7 +23,7 @@ from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
 from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError, counted
-from knot_runner.util.files import Facts
+from knot_runner.util.files import Facts, first_free
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
@@ -225,10 +225,7 @@ def set_aside(folder: Path) -> Path:
     home = folder.parents[2] / ".stale" / task / method
     try:
         home.mkdir(parents=True, exist_ok=True)
-        number = 1
-        while (target := home / f"{run}-{number}").exists():
-            number += 1
-        return folder.rename(target)
+        return folder.rename(first_free(home, run))
     except OSError as problem:
         raise UserError(f"cannot be moved to {home}: {problem.strerror or problem}", folder) from None
 

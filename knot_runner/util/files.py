@@ -189,9 +189,7 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     Raises:
         UserError: A file cannot be moved.
     """
-    number = 1
-    while (target := folder / f"set-aside-{number}").exists():
-        number += 1
+    target = first_free(folder, "set-aside")
     try:
         target.mkdir(parents=True)
         for name in names:
@@ -200,6 +198,14 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     except OSError as problem:
         raise refused(target, problem) from None
     return target
+
+
+def first_free(folder: Path, name: str) -> Path:
+    """Return the path ``folder/NAME-N`` with the smallest N of 1 or more that does not exist."""
+    number = 1
+    while (path := folder / f"{name}-{number}").exists():
+        number += 1
+    return path
 
 
 def append_synced(path: Path, line: str) -> None:

@@ -90,17 +90,12 @@ class WorkerProcess:
 
 
 def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
-    """Run a worker process."""
-    surroundings.adopt()
-    serve(pipe, prepare, *arguments)
-
-
-def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
     """Reply to requests in a worker process until the pipe closes or the parent dies.
 
     If ``prepare`` fails, its error is the reply to every request. Requests are then not unpickled, because this may
     need plug-ins.
     """
+    surroundings.adopt()
     begin_child()
     error, handler = _result(prepare, lambda content: pipe.send(HandlerMessage(content)), *arguments)
     with contextlib.suppress(EOFError, ConnectionError):  # ConnectionError: the parent died before it read all replies
