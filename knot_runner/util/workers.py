@@ -143,8 +143,7 @@ class SharedArrays:
 class TaskPool:
     """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
 
-    All processes start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which always
-    ends the processes.
+    All processes start at once, after the imports ``preloaded``. Call :meth:`close` to end the processes.
 
     Raises:
         OSError: The system cannot start the processes.
@@ -154,12 +153,6 @@ class TaskPool:
         self._workers: list[WorkerProcess] = []
         self._begin = functools.partial(WorkerProcess, preloaded, prepare, *arguments)
         self.grow(workers)
-
-    def __enter__(self) -> TaskPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def grow(self, workers: int) -> None:
         """Start processes until the pool has at least ``workers``. Raises OSError."""
