@@ -158,10 +158,12 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
         tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
-    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these counters
-    if not needed <= set(tensors) <= set(wanted) or any(tensors[name].shape != wanted[name] for name in tensors):
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # which no engine reads
+    except RuntimeError:  # other shapes
+        fits = False
+    if not fits:
         problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
         raise UserError(problem, key, hint="Use a run with one global model or one student")
-    model.load_state_dict(tensors, strict=False)
     return model
