@@ -35,8 +35,6 @@ def test_divergence_round_counts_from_1(tmp_path, capsys, method):
 
 
 STRAGGLERS = ["+method.stragglers.share=1.0", "+method.stragglers.temperature=0.1"]
-
-
 CONTROLLED = ["method.temperature=0.5", "method.lr_control=true"]
 SCHEDULE = [f"+method.schedule.{word}" for word in ("end=1", "rounds=2", "shape=linear")]
 
@@ -46,7 +44,8 @@ SCHEDULE = [f"+method.schedule.{word}" for word in ("end=1", "rounds=2", "shape=
     ("fedavg", CONTROLLED, [1.0] * 3, [1.0] * 3),
     ("finetune", [*CONTROLLED, "method.hard_temperature=0.2"], [0.5] * 3, [1.0] * 3),
     ("clustered_fedavg", ["method.temperature=0.5", *STRAGGLERS], [0.1] * 3, [0.5] * 3),
-    *((method, ["method.temperature=4", *SCHEDULE], [4.0, 2.5, 1.0], [4.0, 2.5, 1.0]) for method in ("fedavg", "clustered_fedavg", "finetune")),
+    *((method, ["method.temperature=4", *SCHEDULE], [4.0, 2.5, 1.0], [4.0, 2.5, 1.0])
+      for method in ("fedavg", "clustered_fedavg", "finetune")),
 ])  # fmt: skip
 def test_rows_name_the_temperatures_that_were_used(tmp_path, method, words, train, test):
     rows = run(tmp_path, *TINY_IMAGES, "training.small_clients=allow", f"method={method}", *words).rows
