@@ -38,23 +38,18 @@ def stages_of(settings: Settings) -> dict[Role, StageSettings]:
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
-def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Return the number of examples used from a split; for ``train`` at most the stage's ``max_examples``."""
-    limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
-    count = len(dataset.splits[split])
-    return count if limit is None else min(count, limit)
-
-
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return the used examples (see :func:`used_count`), sampled with the run's seed, in their original order.
+    """Return the examples used from a split: for ``train`` at most the stage's ``max_examples``, in their order.
 
-    With the same seed, a smaller limit selects a subset of the examples for a larger limit.
+    They are sampled with the run's seed. With the same seed, a smaller limit selects a subset of the examples for a
+    larger limit.
     """
-    examples, count = dataset.splits[split], used_count(dataset, split, settings)
-    if count == len(examples):
+    examples = dataset.splits[split]
+    limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
+    if limit is None or limit >= len(examples):
         return examples
     order = numpy_generator(settings.seed, "limit", dataset.name).permutation(len(examples))
-    return examples.take(np.sort(order[:count]))
+    return examples.take(np.sort(order[:limit]))
 
 
 def party_federation(
@@ -77,9 +72,9 @@ def party_federation(
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
-        refs = {split: save(data, split, used_examples(data, split, settings)) for split in data.splits}
-        party = StoredParty(data.name, refs, networks[data.name], used_count(data, "train", settings))
-        by_role[data.role].append(party)
+        used = {split: used_examples(data, split, settings) for split in data.splits}
+        refs = {split: save(data, split, examples) for split, examples in used.items()}
+        by_role[data.role].append(StoredParty(data.name, refs, networks[data.name], len(used["train"])))
     server = by_role["global"][0]
     return PartyFederation(
         clients=tuple(by_role["local"]),
