@@ -147,10 +147,10 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     save, calls = Commits.save, []
 
     def dying(self, *work):
-        save(self, *work)
-        calls.append(work)
+        calls.append(save(self, *work))
         if len(calls) == 3:
             raise Killed
+        return calls[-1]
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Commits, "save", dying)
