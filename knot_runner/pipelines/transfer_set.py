@@ -62,7 +62,9 @@ def server_examples(
     """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
-    biased, random = needs_bias(spec.weighting), None
+    biased = needs_bias(spec.weighting)
+    own: ClientData | None
+    random: ClientData | None = None
     if isinstance(task, TextPool):
         own, random = _server_texts(context, task, biased)
     else:

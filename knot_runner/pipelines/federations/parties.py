@@ -99,7 +99,8 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
         UserError: The images do not fit the models.
     """
     settings, store = context.settings, context.store
-    spec, view = settings.task, getattr(context.method, "view", "none")
+    spec = settings.task
+    view: View = getattr(context.method, "view", "none")
     roles = {data.role: data for data in task.datasets.values()}
     random = None
     if bias is not None:

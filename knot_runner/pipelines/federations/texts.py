@@ -79,7 +79,7 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
 
 def load_tokenizer(context: RunContext, task: PartyTask) -> Tokenizer:
     """Return the tokenizer that ``model.vocab`` selects: learned on all training texts, from the hub, or local."""
-    model = context.settings.model
+    model = as_kind(context.settings.model, ModelSettings)
     if model.vocab == "train":
         return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
     if model.vocab == "hub":

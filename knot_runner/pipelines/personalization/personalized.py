@@ -191,7 +191,7 @@ class _Work:
         chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(points) - 1
         start = before.measures(federation)
         arrays = {"examples": before.examples, "start": before.correct, "correct": correct, "loss": loss}
-        more = {}
+        more: Facts = {}
         if self.kind.finish is not None:
             arrays_of_kind, more = self.kind.finish(self.spec, federation, state, self._losses)
             arrays |= arrays_of_kind
