@@ -85,7 +85,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class FederatedRun:
+class FederatedContext:
     """A federated run after its setup: the input of its rounds, its evaluation and its personalization.
 
     ``clusters``: groups of clients that train separately, if any.

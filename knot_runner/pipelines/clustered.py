@@ -47,7 +47,7 @@ def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[
         distances = between.tensors()["matrix"].numpy()
         clusters = clustering.cluster(distances, spec, keyed(seed, "clustering"))
         planted = clustering.adjusted_rand(clusters.labels, partition.groups)
-        record.seconds["distances"] = round(between.info["seconds"], 2)
+        record.seconds.update(distances=round(between.info["seconds"], 2))
         for note in subsample_note(spec.otdd, partition, setup.task):
             record.note(note)
     sizes = [len(members) for members in clusters.members]

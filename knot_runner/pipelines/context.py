@@ -211,16 +211,16 @@ class RunContext:
             "machine": machine(),
             **provenance.made_by(settings.plugins),
             "files": [dataclasses.asdict(file) for file in files],
-        }
-        facts["versions"] = {
-            "knot_runner": knot_runner.__version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in LIBRARIES},
+            "versions": {
+                "knot_runner": knot_runner.__version__,
+                "python": platform.python_version(),
+                **{name: metadata.version(name) for name in LIBRARIES},
+            },
         }
         if inputs.counts is not None:
-            facts["label_counts"] = inputs.counts.record()
+            facts |= {"label_counts": inputs.counts.record()}
         if hasattr(task, "classes"):
-            facts["labels"] = {"names": task.classes, "coordinates": task.coordinates}
+            facts |= {"labels": {"names": task.classes, "coordinates": task.coordinates}}
         return facts
 
 

@@ -16,7 +16,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import check_outcomes, fold_and_exchange, in_rounds, is_over
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import FederatedRun, TrainingResult, client_counts, make_setup, open_engine
+from knot_runner.pipelines.clients import FederatedContext, TrainingResult, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.models import architecture_facts, keep_models
 from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
@@ -70,7 +70,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
         method = per_cluster(method, clusters)
         start = method.init(context.method, setup.federation)
     with contextlib.closing(open_engine(context, setup)) as engine:
-        run = FederatedRun(context, setup, method, engine, clusters)
+        run = FederatedContext(context, setup, method, engine, clusters)
         context.note(f"engine {engine.name}, {context.settings.hardware.precision}")
         context.begin()
         write_json(context.folder / "partition.json", client_counts(setup))
@@ -89,7 +89,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
 # ------------------------------------------------------------------------------------------------------------ rounds
 
 
-def _train(run: FederatedRun, start: FederatedState, record: RunRecord) -> TrainingResult:
+def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> TrainingResult:
     """Return the result of the rounds, with all clients or by cluster, and of personalization."""
     context, data = run.context, run.setup.task.digest
     commits, advance = context.commits(data), partial(_advance, run)
@@ -106,7 +106,7 @@ def _train(run: FederatedRun, start: FederatedState, record: RunRecord) -> Train
         key = rounds_key(run)
         state, rows = run_shared_rounds(context, key, commits, train)
         record.add(artifact=key)
-    record.seconds["rounds"] = total_seconds(rows)
+    record.seconds.update(rounds=total_seconds(rows))
     if not personalizes:
         return TrainingResult(state, rows)
     from knot_runner.pipelines.personalization.personalized import personalize
@@ -114,7 +114,7 @@ def _train(run: FederatedRun, start: FederatedState, record: RunRecord) -> Train
     return TrainingResult(state, rows, personalize(run, state, record))
 
 
-def _advance(run: FederatedRun, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
+def _advance(run: FederatedContext, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
     """Train, fold, exchange and evaluate one round: see :data:`~knot_runner.pipelines.rounds.Advance`.
 
     Raises:
@@ -148,7 +148,7 @@ def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     return bool(rows[-1][metrics.ACCURACY] >= training.target)
 
 
-def _measured(run: FederatedRun, state: FederatedState, round: int) -> LogRow:
+def _measured(run: FederatedContext, state: FederatedState, round: int) -> LogRow:
     """Return every metric of the deployed models on test examples."""
     predictions = scores.predict_test(run, state)
     if not bool(torch.isfinite(predictions.logits).all()):
@@ -163,13 +163,13 @@ def _measured(run: FederatedRun, state: FederatedState, round: int) -> LogRow:
 # ------------------------------------------------------------------------------------------------------------ result
 
 
-def _summary(run: FederatedRun, outcome: TrainingResult) -> Facts:
+def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
     rows = outcome.rows
     summary = scores.summarize(rows, run.federation.training.target) | architecture_facts(run.federation, rows)
     summary["evaluated"] = _evaluated(run)
     summary["selected_on"] = "valid" if _selects(run.config) else None
-    summary["costs"] = _costs(run, outcome, summary["rounds_to_target"])
+    summary |= {"costs": _costs(run, outcome, summary["rounds_to_target"])}
     summary["metrics"] |= _own_models(run, outcome)
     if outcome.personal is None:  # personalization records its own validation accuracy
         valid = scores.measure_valid(run, outcome.state)
@@ -178,7 +178,7 @@ def _summary(run: FederatedRun, outcome: TrainingResult) -> Facts:
     return summary
 
 
-def _evaluated(run: FederatedRun) -> Evaluated:
+def _evaluated(run: FederatedContext) -> Evaluated:
     """Return the kind of models that were evaluated."""
     config = run.config
     if config.personalization is not None or not scores.one_model(METHODS[config.algorithm], config):
@@ -194,7 +194,7 @@ def _selects(config: FederatedSettings) -> bool:
     return by_point or by_step or config.selects
 
 
-def _own_models(run: FederatedRun, outcome: TrainingResult) -> Facts:
+def _own_models(run: FederatedContext, outcome: TrainingResult) -> Facts:
     """Return metrics of the clients' own models.
 
     The models are evaluated after the last round (``evaluate.matrix``) or after personalization; {} without either.
@@ -213,7 +213,7 @@ def _own_models(run: FederatedRun, outcome: TrainingResult) -> Facts:
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in measures.items()}
 
 
-def _costs(run: FederatedRun, outcome: TrainingResult, reached: int | None) -> Facts:
+def _costs(run: FederatedContext, outcome: TrainingResult, reached: int | None) -> Facts:
     """Return the total costs of the rounds and of personalization."""
     setup, clustering = run.setup, run.config.clustering
     sent = "all that clients receive and send"
@@ -230,7 +230,7 @@ def _costs(run: FederatedRun, outcome: TrainingResult, reached: int | None) -> F
     return costs
 
 
-def _described(run: FederatedRun) -> Facts:
+def _described(run: FederatedContext) -> Facts:
     """Return the facts of the result that are known before training."""
     setup, federation = run.setup, run.federation
     valid = sum(len(rows) for rows in federation.rows("valid"))

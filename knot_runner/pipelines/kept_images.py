@@ -75,10 +75,12 @@ def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
 
 def _task(kept: Artifact) -> ImageTask:
     arrays = mapped_arrays(kept.tensors_path)
-    train, test = (Images(*[arrays.get(f"{part}.{name}") for name in _ARRAYS]) for part in ("train", "test"))
+    parts = []
+    for part in ("train", "test"):
+        parts.append(Images(*[arrays.get(f"{part}.{name}") for name in _ARRAYS]))
     facts = dict(kept.info["task"])
     facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
     files = [Opened(**record) for record in kept.info["opened"]]
-    task = ImageTask(train=train, test=test, files=files, **facts)
+    task = ImageTask(train=parts[0], test=parts[1], files=files, **facts)
     vars(task)["digest"] = kept.info["content"]  # still valid, because the store verified the arrays
     return task

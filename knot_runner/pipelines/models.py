@@ -22,7 +22,7 @@ from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import FederatedRun, TrainingResult
+from knot_runner.pipelines.clients import FederatedContext, TrainingResult
 from knot_runner.pipelines.context import RunContext, write_predictions
 from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic, write_json
@@ -121,7 +121,7 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     return {"models": facts}
 
 
-def keep_models(run: FederatedRun, outcome: TrainingResult) -> None:
+def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
     """Write the final state, and the predictions on all test examples, into the run's folder."""
     folder, task, state = run.context.folder, run.setup.task, outcome.state
     tests = outcome.personal.predictions if outcome.personal is not None else scores.predict_test(run, state)
@@ -135,7 +135,7 @@ def keep_models(run: FederatedRun, outcome: TrainingResult) -> None:
         write_models(run.context, kept, task.classes, task.whole)
 
 
-def _kept_models(run: FederatedRun, outcome: TrainingResult, named: Tensors) -> KeptModels:
+def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors) -> KeptModels:
     """Return the global model or each cluster's model, and the clients' own models if these make the predictions."""
     networks, federation, kept = run.setup.networks, run.federation, KeptModels()
     bases = [f"cluster/{number}/" for number in range(len(run.clusters))] or [""]

@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients import FederatedRun
+    from knot_runner.pipelines.clients import FederatedContext
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TestPredictions:
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
 
 
-def predict_test(run: FederatedRun, state: FederatedState) -> TestPredictions:
+def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
     """Run inference on the test examples: a global model once on all of them, clients' own models on their own.
 
     Raises:
@@ -83,7 +83,7 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
     return TestPredictions(torch.cat(logits[:seen]), torch.cat(labels[:seen]), accuracies[:seen], accuracies[seen:])
 
 
-def logits_of(run: FederatedRun, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
+def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
     """Yield the logits of each request, with a few models in memory at a time. ``values``: the numbers per model."""
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
@@ -95,7 +95,7 @@ def one_model(method: RoundMethod, config: Any) -> bool:
     return method.one_model and config.batchnorm != "local"
 
 
-def score(run: FederatedRun, predictions: TestPredictions, round: int) -> LogRow:
+def score(run: FederatedContext, predictions: TestPredictions, round: int) -> LogRow:
     """Return every metric that is defined for the run, and the clients' accuracies.
 
     Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at the temperature T
@@ -136,7 +136,7 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
     return float(np.mean(means))
 
 
-def measure_valid(run: FederatedRun, state: FederatedState) -> dict[str, float] | None:
+def measure_valid(run: FederatedContext, state: FederatedState) -> dict[str, float] | None:
     """Return every metric of the deployed models on the clients' own validation examples, pooled.
 
     The result is {} if logits are not finite, and None without validation examples.

@@ -22,7 +22,7 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import LogRow, write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients import FederatedRun, Setup
+    from knot_runner.pipelines.clients import FederatedContext, Setup
 
 ROUNDS_STAGE = "rounds"
 #: Settings of training and method that do not affect the rounds.
@@ -58,7 +58,7 @@ def run_shared_rounds(
     return artifact.tensors(), rows
 
 
-def rounds_key(run: FederatedRun) -> str:
+def rounds_key(run: FederatedContext) -> str:
     """Return the content address of the rounds."""
     settings, setup, federation, engine = run.context.settings, run.setup, run.federation, run.engine
     plain: dict[str, Any] = {

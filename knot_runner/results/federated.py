@@ -226,6 +226,9 @@ class PrivacyFacts:
     clip_logits: Amount | None = None
     messages: Count = 1
 
+    def __post_init__(self) -> None:
+        require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "expected null without noise")
+
 
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):

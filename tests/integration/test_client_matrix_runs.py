@@ -14,7 +14,7 @@ from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import matrix
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import FederatedRun
+from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.personalization import client_matrix
 from tests.golden.messages import refuses
 from tests.personal_runs import PERSONAL, run, setup_of
@@ -70,7 +70,7 @@ def test_deployed_matrix_limits_models_in_memory(monkeypatch):
         return ClientModel(start.weights * (1 + client), start.buffers)
 
     context = SimpleNamespace(method=SimpleNamespace(batchnorm="shared"))
-    run = FederatedRun(context, setup, SimpleNamespace(one_model=False, deployed=deployed), Engine())
+    run = FederatedContext(context, setup, SimpleNamespace(one_model=False, deployed=deployed), Engine())
     whole = client_matrix.deployed_matrix(run, {})
     table, _ = recount(setup, lambda client: start.weights * (1 + client))
     assert whole.correct.tolist() == table.tolist() and held == [(6, 6)]
@@ -126,7 +126,7 @@ def test_logits_of_labels_requests_by_shared_body():
     said = []
     engine = SimpleNamespace(logits=lambda asked: said.extend(asked) or [torch.zeros(1)] * len(asked))
     tests = matrix.TestRows.of(federation.rows("test"))
-    run = FederatedRun(None, setup, None, engine)
+    run = FederatedContext(None, setup, None, engine)
     for models in ([start, with_head, *others, start], [others[0], start]):
         list(client_matrix.logits_on(run, tests, enumerate(models)))
     first, second, *rest = [request.body for request in said]

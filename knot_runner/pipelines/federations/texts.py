@@ -171,10 +171,11 @@ class TextStore:
 
         def draw() -> Examples:
             size = (bias.texts, bias.tokens)
-            rows = numpy_generator(seed, "random texts").integers(vocabulary_size(self.tokenizer), size=size)
-            return unlabeled_texts(
-                [" ".join(self.tokenizer.id_to_token(i) or "" for i in row) for row in rows.tolist()]
-            )
+            drawn = numpy_generator(seed, "random texts").integers(vocabulary_size(self.tokenizer), size=size)
+            texts = []
+            for row in drawn.tolist():
+                texts.append(" ".join(self.tokenizer.id_to_token(i) or "" for i in row))
+            return unlabeled_texts(texts)
 
         return self._put({"random": [bias.texts, bias.tokens], "seed": seed}, draw)
 

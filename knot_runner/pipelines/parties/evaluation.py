@@ -76,9 +76,9 @@ def evaluate(
         "baselines": _measured(_baselines(teachers, federation, executor), coordinates),
     }
     if parties:
-        facts["parties"] = list(parties)
+        facts |= {"parties": list(parties)}
     if before_p:
-        facts["before"] = metrics.measure_all(before_p, coordinates)
+        facts |= {"before": metrics.measure_all(before_p, coordinates)}
     return facts
 
 

@@ -14,7 +14,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalization.matrix import TestRows, count, matrix_measures
-from knot_runner.pipelines.clients import FederatedRun
+from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.scores import logits_of, one_model
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.files import write_atomic
@@ -45,12 +45,12 @@ class ClientMatrix:
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
-def logits_on(run: FederatedRun, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
+def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
     """Yield the logits [N, C] on ``tests.rows`` of each client's model, with a few models in memory at a time."""
     return logits_of(run, _requests(run, tests, models), len(tests.rows) * run.classes + run.federation.layout.size)
 
 
-def _requests(run: FederatedRun, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Inference]:
+def _requests(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Inference]:
     """Yield the request for each model. Models that share the first model's body (FedPer, FedRep) name this body."""
     federation, shared, name = run.federation, None, ""
     for client, model in models:
@@ -64,7 +64,7 @@ def _requests(run: FederatedRun, tests: TestRows, models: Iterable[tuple[int, Cl
         yield replace(request, many=True, body=name if same else "")
 
 
-def deployed_matrix(run: FederatedRun, state: FederatedState) -> ClientMatrix:
+def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:
     """Evaluate the models that clients deploy in ``state``."""
     everyone, tests = run.federation.everyone, TestRows.of(run.federation.rows("test"))
     labels = run.setup.test.labels[tests.rows]

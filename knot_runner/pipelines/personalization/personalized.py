@@ -30,7 +30,7 @@ from knot_runner.methods.personalization.contract import (
 )
 from knot_runner.methods.personalization.curve import point_facts, trade_offs
 from knot_runner.methods.personalization.matrix import TestRows, count
-from knot_runner.pipelines.clients import FederatedRun
+from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.context import RunRecord, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, deployed_matrix, logits_on
 from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
@@ -61,7 +61,7 @@ class PersonalModels:
     flops: int | None
 
 
-def personalize(run: FederatedRun, state: FederatedState, record: RunRecord) -> PersonalModels:
+def personalize(run: FederatedContext, state: FederatedState, record: RunRecord) -> PersonalModels:
     """Run each client's personalization after the rounds, which ended in ``state``; return the deployed models."""
     context, work = run.context, _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
@@ -73,7 +73,7 @@ def personalize(run: FederatedRun, state: FederatedState, record: RunRecord) -> 
     with removal(), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(context.folder / PERSONAL_COMMITS)
     record.add(personalization=facts)
-    record.seconds["personalization"] = total_seconds(rows)
+    record.seconds.update(personalization=total_seconds(rows))
     return personal
 
 
@@ -86,7 +86,7 @@ class _Work:
     models that may be deployed.
     """
 
-    def __init__(self, run: FederatedRun, state: FederatedState) -> None:
+    def __init__(self, run: FederatedContext, state: FederatedState) -> None:
         self.run, self.spec = run, run.config.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
         start = partial(run.deployed, state)

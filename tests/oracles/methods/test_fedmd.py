@@ -21,7 +21,7 @@ from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import FederatedRun
+from knot_runner.pipelines.clients import FederatedContext
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
@@ -75,7 +75,7 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
         close(after, weights.detach())
         assert torch.equal(method.deployed(config, states[1], federation, client).weights, after)
     setup = SimpleNamespace(federation=federation, test=data)
-    run = FederatedRun(SimpleNamespace(method=config), setup, method, engine)
+    run = FederatedContext(SimpleNamespace(method=config), setup, method, engine)
     actual = scores.predict_test(run, states[1])
     models = [method.deployed(config, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
