@@ -18,23 +18,23 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, refused, regular, sha256, write_json
 
 RESULT_FILE = "result.json"
-#: The generalization bound of a distillation: sealed by itself, and by the result if the run computed it.
+#: The generalization bound of a distillation. The file has its own checksum, and one in the result if the run wrote it.
 BOUND_FILE = "bound.json"
-#: Of a federated run: evaluation of every client's model on every client's test examples.
+#: File of a federated run: the evaluation of every client's model on every client's test examples.
 CLIENTS_FILE = "clients.safetensors"
-#: Checkpoint from which interrupted work resumes; not needed once there is a result.
+#: Files of the checkpoint from which interrupted work resumes. They are not needed after the result is written.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: Tensors shared by several commits.
 PART_FILES = "state-part-*.safetensors"
-#: In every record: the program that wrote it and the layout of its records. Records of another one are not read, so
-#: raise the layout whenever a record changes, or what a shared stage computes.
+#: The program version and the layout of records, stored in every record. Records with other values are not read.
+#: Increase the layout when a record or the result of a shared stage changes.
 WRITTEN_BY = f"{__version__}, layout 1"
 #: The final model of a run (the global one, or the student), and the run's settings.
 MODEL_FILE = "model.safetensors"
 CONFIG_FILE = "config.yaml"
 #: The log of a run: a row for each round, epoch or stage.
 ROUNDS_FILE = "rounds.jsonl"
-#: Files of a run's folder on its progress, which change after the result is written.
+#: Files in a run's folder that may change after the result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 
 
@@ -152,7 +152,7 @@ def find_run(word: str, out: Path) -> Path:
 def _checksum_problem(content: Any, checksum: Any) -> str:
     try:
         return "" if checksum == digest(content, 64) else "does not match its checksum"
-    except (ValueError, RecursionError):  # NaN, or nested without end: nothing we write
+    except (ValueError, RecursionError):  # NaN or endless nesting, which no run writes
         return "does not match its checksum"
 
 

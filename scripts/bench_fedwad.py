@@ -29,7 +29,7 @@ from process_tree import timed
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
-from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
+from knot_runner.transport.otdd import LabeledSamples, computed_distances, draw_times, first_points
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.oracles.transport.otdd.pair import pair_distance
@@ -110,7 +110,7 @@ def _measured(
             found.setdefault(line, []).append(tuple(value * workload.pairs for value in times))
         for precision in options.precision:
             chosen = replace(settings, precision=precision)
-            times = timed(lambda chosen=chosen: distance_matrix(sets, chosen, SEED, options.cores))
+            times = timed(lambda chosen=chosen: list(computed_distances(sets, chosen, SEED, options.cores, {})))
             found.setdefault(f"ours, {precision}", []).append(times)
     return {line: tuple(map(statistics.median, zip(*times, strict=True))) for line, times in found.items()}
 

@@ -184,10 +184,10 @@ def _distances(options: argparse.Namespace) -> str:
     """Federated distances between 20 sets of 600 samples, which are computed on the CPU whatever the device."""
     import bench_fedwad
 
-    from knot_runner.transport.otdd import distance_matrix
+    from knot_runner.transport.otdd import computed_distances
 
     fedwad = FedwadSettings("approximate", 10, 10, 0.5, 1.0)
     settings = OtddSettings("federated", "sqrt_frobenius", "root_diagonal", 10_000, "float64", fedwad)
     sets = bench_fedwad.Workload(*((4, 40) if options.quick else (20, 600))).sets()
-    seconds, _ = timed(lambda: distance_matrix(sets, settings, 0, os.cpu_count() or 1))
+    seconds, _ = timed(lambda: list(computed_distances(sets, settings, 0, os.cpu_count() or 1, {})))
     return f"{seconds:.2f} ({len(sets)} sets, {os.cpu_count()} cores)"

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from knot_runner import compose
-from knot_runner.data.load import load_task
 from knot_runner.engine import loop
 from knot_runner.engine.requests import Train
 from knot_runner.engine.seeds import generator
@@ -28,6 +27,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.tokens import Encoded, batches
+from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.federations.texts import text_federation
 
 
@@ -39,8 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        request = _request(store, options.overrides)
+        request, store = _request(folder, options.overrides)
         resources = loop.Resources(store, torch.device("cpu"), None)
         ways = {
             "engine": lambda: _engine(request, resources),
@@ -57,13 +56,13 @@ def main(options: argparse.Namespace) -> None:
         print(f"  {name:<30} {value:7.2f}   {value / medians['engine']:5.2f} x engine")
 
 
-def _request(store: Store, overrides: list[str]) -> Train:
-    (job,) = compose(["task=erc", "training.local.epochs=1", *overrides])
-    root = Path(job.settings.paths.data_dir) if job.settings.paths.data_dir else None
-    task = load_task(job.settings.task, root)
-    request = plan_teachers(job.method, {}, text_federation(job.settings, task, store, root, None))[0]
+def _request(folder: str, overrides: list[str]) -> tuple[Train, Store]:
+    (job,) = compose(["task=erc", "training.local.epochs=1", *overrides, f"paths.output_dir={folder}"])
+    context = run_context(job, lambda *_: None, print)
+    federation = text_federation(context, context.services.parties(context), None)
+    request = plan_teachers(job.method, {}, federation)[0]
     assert isinstance(request, Train)
-    return request
+    return request, context.store
 
 
 def _engine(request: Train, resources: loop.Resources) -> float:

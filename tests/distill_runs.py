@@ -35,4 +35,4 @@ def distill_federation(out: Path, *overrides: str):
     """(The job, its store, what its method sees); examples are in the store, and nothing is trained."""
     job = distill_job(out, *overrides)
     context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
-    return job, context.store, make_federation(context, read_parties(context), context.store, None)
+    return job, context.store, make_federation(context, read_parties(context), None)

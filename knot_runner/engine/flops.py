@@ -43,8 +43,8 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     try:
         with counted:
             _read(network, _examples(network, length))
-    except Exception:
-        if isinstance(network.spec, CustomSettings):  # compiled, say
+    except Exception:  # a custom model is the user's code, which may raise anything here, such as a compiler's error
+        if isinstance(network.spec, CustomSettings):
             return None
         raise
     fields = layout_of(network)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedTraining, architecture_settings, server_distillation
-from knot_runner.config.settings.partition import Centralized
+from knot_runner.config.settings.partition import Centralized, HeldOut
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
@@ -24,15 +24,17 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES, make_engine
 from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
-from knot_runner.methods.federation import Federation, with_server
+from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.federation import FederatedState, Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.util.errors import UserError, counted
-from knot_runner.util.files import Facts
+from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     from knot_runner.data.pools import TextPool
+    from knot_runner.pipelines.personalization.personalized import PersonalModels
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Setup:
     federation: Federation
     data: ClientData
     test: ClientData
-    #: training examples that no client has
+    #: number of training examples that no client has
     held_out: int = 0
 
     @property
@@ -82,48 +84,89 @@ class Setup:
         return [*self.task.notes, *self.partition.notes, *notes]
 
 
+@dataclass(frozen=True)
+class FederatedContext:
+    """A federated run after its setup: the input of its rounds, its evaluation and its personalization.
+
+    ``clusters``: groups of clients that train separately, if any.
+    """
+
+    context: RunContext
+    setup: Setup
+    method: RoundMethod
+    engine: Engine
+    clusters: list[Federation] = field(default_factory=list)
+
+    @property
+    def config(self) -> Any:
+        """Return the settings of the method."""
+        return self.context.method
+
+    @property
+    def federation(self) -> Federation:
+        """Return all clients."""
+        return self.setup.federation
+
+    @property
+    def classes(self) -> int:
+        """Return the number of classes."""
+        return len(self.setup.task.classes)
+
+    def deployed(self, state: FederatedState, client: int) -> ClientModel:
+        """Return the model that the client uses in ``state``."""
+        return self.method.deployed(self.config, state, self.federation, client)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The final state and all rows of the rounds, and the clients' own models after personalization, if any."""
+
+    state: FederatedState
+    rows: list[LogRow]
+    personal: PersonalModels | None = None
+
+
 def make_setup(context: RunContext) -> Setup:
     """Read the examples, partition them, and describe the model.
 
     Raises:
         UserError: The settings do not fit the data.
     """
-    settings = context.settings
+    settings, config, shares = context.settings, context.method, context.settings.held_out or HeldOut()
     if settings.on_images:
         task = context.images()
         if settings.transfer is not None:
             from knot_runner.pipelines.transfer_set import with_other_set
 
             task = with_other_set(context, task)
+        partition, held_out = deal_clients(context, task)
+        if shares.alter is not None:
+            from knot_runner.data.images.held_out import alter_clients
+
+            task, partition = alter_clients(task, partition, shares.alter, settings.seed)
         data, test = resident(task)
         network = Network(settings.model, task.shape, len(task.classes))
+        labels = label_space(task.classes, task.coordinates)
     else:
         from knot_runner.pipelines.transfer_set import read_texts  # with what else a server needs
 
         task, network, data, test = read_texts(context)
-    partition, held_out = deal_clients(context, task)
-    if settings.held_out is not None and settings.held_out.alter is not None:
-        from knot_runner.data.images.held_out import alter_clients
-
-        task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
-        data, test = resident(task)
-    labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
+        partition, held_out = deal_clients(context, task)
+        labels = task.whole.labels
+    # clients take the architectures in turn; all architectures have the inputs of ``network``, such as its vocabulary
+    specs = architecture_settings(config) or [network.spec]
+    networks = [dataclasses.replace(network, spec=spec) for spec in specs]
+    architectures = [_architecture(context, client_network) for client_network in networks]
     server: dict[str, Tensor] = {}
-    distillation = server_distillation(context.method)
+    distillation = server_distillation(config)
     if distillation is not None:
         from knot_runner.pipelines.transfer_set import server_examples
 
         data, server = server_examples(context, task, labels, data, held_out)
-    dtype = DTYPES[settings.hardware.precision]
-    # dealt to the clients in turn; all take the inputs of ``network``, and text models share its vocabulary
-    networks = [
-        dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.method) or [network.spec]
-    ]
-    architectures = [_architecture(context, client_network, dtype) for client_network in networks]
-    if distillation is not None and distillation.terms:
-        from knot_runner.methods.around.server_terms import check_server_terms
+        if distillation.terms:
+            from knot_runner.methods.around.server_terms import check_server_terms
 
-        check_server_terms(context.method.algorithm, distillation, networks, len(server["transfer"]))
+            check_server_terms(config.algorithm, distillation, networks, len(server["transfer"]))
     training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
@@ -131,12 +174,14 @@ def make_setup(context: RunContext) -> Setup:
             "one client has all data, so a round is one epoch. training.clients_per_round and local_epochs are ignored"
         )
     unseen: tuple[int, ...] = ()
-    if settings.held_out is not None and settings.held_out.unseen is not None:
+    if shares.unseen is not None:
         from knot_runner.data.images.held_out import unseen_clients
 
-        total = len(partition.names)
-        unseen = unseen_clients(total, settings.held_out.unseen, settings.seed)
-        partition.notes.append(f"partition.unseen: {len(unseen)} of {total} clients take part in no round")
+        unseen = unseen_clients(len(partition.names), shares.unseen, settings.seed)
+        partition.notes.append(
+            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
+        )
+    members = tuple(client for client in range(len(partition.names)) if client not in unseen)
     federation = Federation(
         clients=tuple(_clients(partition)),
         labels=labels,
@@ -144,7 +189,7 @@ def make_setup(context: RunContext) -> Setup:
         seed=settings.seed,
         augment=settings.task.augment if isinstance(settings.task, ImageTaskSettings) else "none",
         architectures=tuple(architectures),
-        members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
+        members=members if unseen else None,
         unseen=unseen,
         train_labels=data.labels,
     )
@@ -168,37 +213,30 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     Raises:
         UserError: The partition is not possible.
     """
-    settings, shares = context.settings, context.settings.held_out
-    if shares is not None and shares.transfer is not None:
-        partition, taken = _deal_rest(context, task, shares.transfer)
+    settings, shares = context.settings, context.settings.held_out or HeldOut()
+    taken = np.empty(0, dtype=np.int64)
+    if shares.transfer is not None:
+        from knot_runner.data.parties import transfer_rows
+
+        kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
+        left = dataclasses.replace(task, train=task.train.take(kept))
+        partition = make_partition(settings.partition, left, settings.seed)
+        use = "and used for distillation" if server_distillation(context.method) is not None else "and not used"
+        count = f"{len(taken)} of {len(task.train)} training examples"
+        notes = [*partition.notes, f"partition.transfer: {count} are assigned to no client {use}"]
+        partition = dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes)
     else:
         partition = make_partition(settings.partition, task, settings.seed)
-        taken = np.empty(0, dtype=np.int64)
-    if shares is not None and shares.valid is not None:
+    if shares.valid is not None:
         from knot_runner.data.images.held_out import hold_out_valid
 
         partition = hold_out_valid(partition, shares.valid, settings.seed)
     return partition, taken
 
 
-def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
-    """Return :func:`deal_clients` after holding out a ``share`` of the training examples as a transfer set."""
-    from knot_runner.data.parties import transfer_rows
-
-    settings = context.settings
-    kept, taken = transfer_rows(task.train.labels, share, settings.seed)
-    left = dataclasses.replace(task, train=task.train.take(kept))
-    partition = make_partition(settings.partition, left, settings.seed)
-    use = "and used for distillation" if server_distillation(context.method) is not None else "and not used"
-    notes = [
-        *partition.notes,
-        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client {use}",
-    ]
-    return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
-
-
-def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
-    """Return ``network`` with the initial model of its clients, in ``dtype``."""
+def _architecture(context: RunContext, network: Network) -> Architecture:
+    """Return ``network`` with the initial model of its clients, in the run's precision."""
+    dtype = DTYPES[context.settings.hardware.precision]
     weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
@@ -220,11 +258,11 @@ def resident(task: ImageTask) -> list[ImageData]:
 
 def client_counts(setup: Setup) -> Facts:
     """Return the number of examples per client and class, as facts of the result."""
-    labels, classes = setup.task.train.labels, len(setup.task.classes)
+    counts = setup.counts.parties.values()
     return {
         "clients": setup.partition.names,
         "classes": setup.task.classes,
-        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in setup.partition.train],
+        "train": [splits["train"][:-1].tolist() for splits in counts],
         "test": [len(rows) for rows in setup.partition.test],
         "groups": setup.partition.groups,
     }

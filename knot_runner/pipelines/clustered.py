@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -20,62 +20,57 @@ from knot_runner.engine.store import Artifact
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.clients import Setup
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, RunRecord
 from knot_runner.pipelines.features.encoding import feature_space
+from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
-from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.matrix import computed_distances
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts, removal
+from knot_runner.util.files import LogRow, removal
 from knot_runner.util.processes import cores
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The clusters of a run's clients, facts for the result, and the seconds that the clustering took."""
-
-    clusters: list[Federation]
-    facts: Facts
-    notes: list[str]
-    seconds: dict[str, float] = field(default_factory=dict)
-
-
-def group_clients(context: RunContext, setup: Setup) -> Grouping:
-    """Compute distances and clusters, before any training.
+def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[Federation]:
+    """Compute distances and clusters, before any training; return the clusters, and record facts about them.
 
     Raises:
         UserError: A setting does not fit the clients.
     """
-    settings, spec = context.settings, context.method.clustering
+    spec, seed, partition = context.method.clustering, context.settings.seed, setup.partition
     planted = None
     if spec.graph == "none":
-        clusters, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
+        clusters = clustering.one_cluster(len(setup.federation))
     else:
-        sets = labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
-        between = compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
+        sets = labeled(context, spec.otdd, setup.task, partition.train, seed)
+        between = compute_distances(context, sets, spec.otdd, setup.task.digest)
         distances = between.tensors()["matrix"].numpy()
-        clusters = clustering.cluster(distances, spec, keyed(settings.seed, "clustering"))
-        planted = clustering.adjusted_rand(clusters.labels, setup.partition.groups)
-        seconds = {"distances": round(between.info["seconds"], 2)}
-        notes = subsample_note(spec.otdd, setup.partition, setup.task)
+        clusters = clustering.cluster(distances, spec, keyed(seed, "clustering"))
+        planted = clustering.adjusted_rand(clusters.labels, partition.groups)
+        record.seconds.update(distances=round(between.info["seconds"], 2))
+        for note in subsample_note(spec.otdd, partition, setup.task):
+            record.note(note)
     sizes = [len(members) for members in clusters.members]
-    facts = {
-        "graph": spec.graph,
-        "count": len(sizes),
-        "sizes": sizes,
-        "labels": clusters.labels,
-        "ari": planted,
-        "eigenvalues": clusters.eigenvalues,
-    }
-    notes = [*notes, *clusters.notes]
+    record.add(
+        clusters={
+            "graph": spec.graph,
+            "count": len(sizes),
+            "sizes": sizes,
+            "labels": clusters.labels,
+            "ari": planted,
+            "eigenvalues": clusters.eigenvalues,
+        }
+    )
+    for note in clusters.notes:
+        record.note(note)
     wanted = setup.federation.training.clients_per_round
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
-        notes.append(
+        record.note(
             f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, all of which participate "
             "in every round"
         )
-    return Grouping([setup.federation.cluster(members) for members in clusters.members], facts, notes, seconds)
+    return [setup.federation.cluster(members) for members in clusters.members]
 
 
 # ---------------------------------------------------------------------------------------------------------- distances
@@ -110,59 +105,49 @@ def labeled(
     return sets
 
 
-def compute_distances(
-    context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
-) -> Artifact:
+def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: OtddSettings, digest: str) -> Artifact:
     """Return all pairwise distances between ``sets``, computed once per data (``digest``), samples, settings and seed.
 
-    ``matrix`` [N, N] float64: squared distances, symmetric, with zero diagonal; ``seconds``: computing time of all
-    sessions.
-
-    Finished pairs are committed. After a kill, the same command computes the missing pairs, with the same results.
+    The artifact has ``matrix`` [N, N] float64 (squared distances, symmetric, with zero diagonal) and ``seconds``, the
+    computing time of all sessions. After a kill, the same command computes the missing pairs, with the same results.
 
     Raises:
-        UserError: A distance is not finite. The message names the pair.
+        UserError: A distance is not finite.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
     with context.store.lock(DISTANCES_STAGE, key):
-        artifact = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
+        artifact = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, otdd)
     join_machines([artifact.info], context.note)
     return artifact
 
 
-def _measured(
-    context: RunContext, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
-) -> Artifact:
+def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: OtddSettings) -> Artifact:
+    """Compute the distances, one tile of pairs per round, and store them."""
     settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
-    folder = store.folder(DISTANCES_STAGE, key)
+    folder, workers = store.folder(DISTANCES_STAGE, key), settings.hardware.num_workers or cores()
     commits = context.commits(key, folder)
-    commit, rows = commits.resume()
-    known = torch.full((count, count), math.nan, dtype=torch.float64)  # of finished pairs, above the diagonal
-    if commit.step >= 0:
-        known = commit.tensors["matrix"].clone()
-    began = time.monotonic()
+    tiles: Iterator[dict[tuple[int, int], float]] | None = None
 
-    def progress(finished: list[tuple[int, int]], values: list[float]) -> None:
-        nonlocal began
-        for (i, j), value in zip(finished, values, strict=True):
-            if not math.isfinite(value):
-                raise UserError(f"distance of {names[i]} to {names[j]} is {value}. Check for constant or huge pixels")
-            known[min(i, j), max(i, j)] = value
-        done = int(known.isfinite().sum())
-        if commits.due() or done == pairs:
-            now = time.monotonic()
-            rows.append({"pairs": done, "seconds": now - began})
-            began = now
-            commits.save(len(rows) - 1, {"matrix": known.clone()}, rows)
-        context.progress(DISTANCES_STAGE, done, pairs, "")
+    def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
+        nonlocal tiles
+        matrix = state["matrix"]  # distances of finished pairs above the diagonal, otherwise NaN
+        if tiles is None:
+            known = {(i, j): float(matrix[i, j]) for i, j in matrix.isfinite().nonzero().tolist()}
+            tiles = computed_distances(sets, otdd, settings.seed, workers, known)
+        finished = next(tiles, None)
+        if finished is None:
+            return None
+        for pair, value in finished.items():
+            matrix[pair] = value
+        context.progress(DISTANCES_STAGE, int(matrix.isfinite().sum()), pairs, "")
+        return {"matrix": matrix}, {"pairs": len(finished)}
 
-    workers = settings.hardware.num_workers or cores()
-    start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
-    matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
+    empty = torch.full((count, count), math.nan, dtype=torch.float64)
+    state, rows = run_rounds(advance, commits, lambda: {"matrix": empty})
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
-    seconds = sum(row["seconds"] for row in rows)
-    info = {"names": names, "pairs": pairs, "seconds": seconds, "machines": commits.machines}
-    artifact = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    upper = state["matrix"].nan_to_num(0.0)
+    info = {"pairs": pairs, "seconds": sum(row["seconds"] for row in rows), "machines": commits.machines}
+    artifact = store.put(DISTANCES_STAGE, key, {"matrix": upper + upper.T}, info)
     with removal():
         (folder / ROUNDS_FILE).unlink(missing_ok=True)
     return artifact

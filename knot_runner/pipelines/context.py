@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
     from knot_runner.engine.store import Store
 
 GroupT = TypeVar("GroupT")
-#: (title, finished steps, all steps, short text) -> None; called often
+#: Function that shows the progress: title, finished steps, all steps, short text. It is called often.
 Progress = Callable[[str, int, int, str], None]
-#: one row of numbers, for the tracker
+#: Function that sends one row of numbers to the tracker.
 Log = Callable[[LogRow], None]
-#: one line for the user
+#: Function that shows one line to the user.
 Note = Callable[[str], None]
 
 
+Array = np.ndarray | torch.Tensor
+#: File in a run's folder with the probabilities and labels of each test set.
+PREDICTIONS_FILE = "predictions.safetensors"
 #: Packages (PyPI names) that compute a run's numbers.
 LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
@@ -59,6 +62,15 @@ def elapsed(began: float) -> float:
 def total_seconds(rows: Iterable[LogRow]) -> float:
     """Return the total seconds of the steps in a log, rounded for results."""
     return round(sum(row["seconds"] for row in rows), 2)
+
+
+def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array]]) -> None:
+    """Write the probabilities [N, C] and labels [N] of each test set into the run's ``folder``."""
+    arrays = {}
+    for name, (probabilities, labels) in predictions.items():
+        arrays[f"{name}.probabilities"] = torch.as_tensor(probabilities).float()
+        arrays[f"{name}.labels"] = torch.as_tensor(labels)
+    write_atomic(folder / PREDICTIONS_FILE, tensor_parts(arrays))
 
 
 @dataclass(frozen=True)
@@ -86,9 +98,9 @@ class RunInputs:
     partition: Partition | None
     counts: Counts | None
     notes: list[str]
-    #: what the family's ``run`` needs beside these
+    #: further inputs of the family's ``run`` function
     prepared: Any = None
-    #: files of the model, which the result lists with those of the task
+    #: files of the model, which the result lists in addition to the files of the task
     files: Sequence[provenance.Opened] = ()
 
 
@@ -126,11 +138,11 @@ class RunContext:
     progress: Progress
     note: Note
     services: Services = Services()
-    #: with it, stages in the store that other code made are made anew
+    #: if set, stages and commits of other code versions are not reused
     code: str | None = None
-    #: a finished run that was made from other data is shown as it is
+    #: whether a finished run is shown unchanged although its data changed
     keep: bool = False
-    #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
+    #: receives the numbers of every round, epoch, iteration, pair or temperature
     log: Log = lambda row: None
 
     def images(self) -> ImageTask:
@@ -147,11 +159,7 @@ class RunContext:
 
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
         """Write the ``probabilities`` [N, C] of one global model for all test examples; return the metrics."""
-        arrays = {
-            "test.probabilities": torch.from_numpy(probabilities).float(),
-            "test.labels": torch.from_numpy(labels),
-        }
-        write_atomic(self.folder / "predictions.safetensors", tensor_parts(arrays))
+        write_predictions(self.folder, {"test": (probabilities, labels)})
         measured = metrics.measured(metrics.TestSet(probabilities, probabilities, labels, coordinates))
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
@@ -189,25 +197,19 @@ class RunContext:
 
         ``device`` is the CPU unless the pipeline sets another device.
         """
-        task = inputs.task
+        task, settings = inputs.task, self.settings
         files = [*getattr(task, "files", ()), *inputs.files]
-        more: Facts = {}
-        if inputs.counts is not None:
-            more["label_counts"] = inputs.counts.record()
-        if hasattr(task, "classes"):
-            more["labels"] = {"names": task.classes, "coordinates": task.coordinates}
-        return {
+        facts = {
             "kind": self.family,
-            "task": self.settings.task.name,
+            "task": settings.task.name,
             "source": task.source,
-            "method": self.settings.method.name,
-            "seed": self.settings.seed,
+            "method": settings.method.name,
+            "seed": settings.seed,
             "data": task.source_digest if isinstance(task, PartyTask) else task.digest,
             "device": "cpu",
-            "threads": self.settings.hardware.threads,
+            "threads": settings.hardware.threads,
             "machine": machine(),
-            **more,
-            **provenance.made_by(self.settings.plugins),
+            **provenance.made_by(settings.plugins),
             "files": [dataclasses.asdict(file) for file in files],
             "versions": {
                 "knot_runner": knot_runner.__version__,
@@ -215,6 +217,11 @@ class RunContext:
                 **{name: metadata.version(name) for name in LIBRARIES},
             },
         }
+        if inputs.counts is not None:
+            facts |= {"label_counts": inputs.counts.record()}
+        if hasattr(task, "classes"):
+            facts |= {"labels": {"names": task.classes, "coordinates": task.coordinates}}
+        return facts
 
 
 def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:

@@ -5,7 +5,6 @@ Each stage is an artifact that several runs can share.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,30 +15,31 @@ from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import join_machines
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import Ref, StageRequest, ref_of, request_title
-from knot_runner.engine.store import TENSORS, Artifact, Store
+from knot_runner.engine.requests import Ref, ref_of, request_title
+from knot_runner.engine.store import TENSORS, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.costs import StageCounter, sent_bytes
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
+from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.pipelines.models import KeptModels, write_models
 from knot_runner.pipelines.parties.evaluation import evaluate, finished_rounds, parties_after, trained_models
-from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation, model_sources
-from knot_runner.pipelines.rounds import State, by_requests, run_rounds
+from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation
+from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results import SelectedOn, summed_costs, total_costs
 from knot_runner.results.training import KeptEpoch
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
-#: Stages at the owners of local data; all others are the server's.
+#: Stages that run at the owners of local data. All other stages run at the server.
 AT_CLIENTS = ("local", "records")
-#: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
-#: too large for small ones.
+#: A loss term that is initially larger than the cross-entropy by this factor is reported. Published weights for large
+#: networks are often too large for small ones.
 LARGE_RATIO = 10.0
-#: Setting of a method that asks for it -> function of the context, the federation, the state and an executor that
-#: measures the finished student; papers add theirs.
+#: Method setting -> function that measures the finished student if the setting is true. It receives the context, the
+#: federation, the state and an executor. Papers add entries.
 STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, papers="bound")
 
 
@@ -53,11 +53,11 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         raise UserError("'true' requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
-    federation = make_federation(context, task, context.store, random_examples(context.method))
+    federation = make_federation(context, task, random_examples(context.method))
     METHODS[context.method.algorithm].init(context.method, federation)
     batch = context.settings.training.local.batch_size
     notes = [*task.notes, *counts.warnings(batch), *federation.notes]
-    return RunInputs(task, None, counts, notes, federation, model_sources(context))
+    return RunInputs(task, None, counts, notes, federation, model_files(context))
 
 
 def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
@@ -74,7 +74,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
             datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
         record.add(device=str(executor.resources.device), datasets=datasets, rows=task.rows)
         context.begin()
-        state = advance_stages(context, federation, executor, store)
+        state = advance_stages(context, federation, executor)
         for name, facts in state.get("terms", {}).items():
             if facts["ratio"] > LARGE_RATIO:
                 record.note(
@@ -91,7 +91,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
         selected_epoch=state.get("selected_epoch"),
         kept_epochs=kept,
         selected_on=_selected_on(kept, "synthesis" in state),
-        costs=distillation_costs(context, federation, store),
+        costs=distillation_costs(context, federation),
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
     )
     record.seconds.update(stages=_stage_seconds(store, state))
@@ -115,10 +115,10 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
     return {"bound": {"texts": bound["texts"]["train"], **without(bound["loss"], "constant")}}
 
 
-def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
-    """Return the costs of all stages in ``store``. A stage that several runs share counts in each of these runs."""
-    counter, rows, stages = StageCounter(store), [], {}
-    for round in finished_rounds(context, federation, store):
+def distillation_costs(context: RunContext, federation: PartyFederation) -> Facts:
+    """Return the costs of all stages. A stage that several runs share counts in each of these runs."""
+    counter, rows, stages = StageCounter(context.store), [], {}
+    for round in finished_rounds(context, federation):
         for request, artifact in zip(round.requests, round.artifacts, strict=True):
             title = request_title(request)
             flops = counter.flops(request, artifact)
@@ -135,26 +135,25 @@ def distillation_costs(context: RunContext, federation: PartyFederation, store: 
     return total_costs([summed_costs(rows)], None, sent, stages=stages)
 
 
-def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor, store: Store) -> Facts:
+def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> Facts:
     """Run every round of the method; return its final state."""
-    finished: list[Artifact] = []
+    method, config, store = METHODS[context.method.algorithm], context.method, context.store
 
-    def execute(requests: list[StageRequest]) -> list[Artifact]:
-        finished[:] = executor(requests)
-        return finished
-
-    def log(row: LogRow) -> None:
-        context.log(row)
-        for artifact in finished:
+    def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
+        requests = method.plan(config, state, federation, round)
+        if not requests:
+            return None
+        artifacts = executor(requests)
+        for artifact in artifacts:
             for epoch in artifact.info.get("epochs", []):
                 context.log({artifact.info["title"]: epoch})
+        return method.fold(config, state, federation, round, requests, artifacts)
 
-    method, config = METHODS[context.method.algorithm], context.method
     state, _ = run_rounds(
-        by_requests(method, config, federation, execute),
+        advance,
         context.commits(federation.data),
-        functools.partial(method.init, config, federation),
-        log=log,
+        lambda: method.init(config, federation),
+        log=context.log,
         usable=lambda state: _all_there(state, store),
         timed=False,
     )

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+
+import torch
 
 from knot_runner import metrics
-from knot_runner.config.settings.methods.federated import server_distillation
+from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining, server_distillation
 from knot_runner.config.settings.partition import Centralized
-from knot_runner.engine.federated.cohort import Engine
-from knot_runner.methods.around import surrounded
-from knot_runner.methods.contract import METHODS, RoundMethod
-from knot_runner.methods.federation import FederatedState
-from knot_runner.methods.messages import in_rounds
+from knot_runner.methods.around import round_flops, surrounded
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import check_outcomes, fold_and_exchange, in_rounds, is_over
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import Setup, client_counts, make_setup, open_engine
+from knot_runner.pipelines.clients import FederatedContext, TrainingResult, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.models import architecture_facts, keep_models
-from knot_runner.pipelines.rounds import ClientRounds, TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.scores import summarize
+from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
 from knot_runner.results import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
-
-if TYPE_CHECKING:
-    from knot_runner.pipelines.clustered import Grouping
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
@@ -49,7 +46,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
         from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
         clustering.check_clustering(config.clustering, len(federation))
-    start = rounds.init(config, federation)  # the method is checked before distances are computed
+    start = rounds.init(config, federation)  # checks the method before distances are computed
     if config.personalization is not None:
         from knot_runner.methods.personalization import PERSONALIZATIONS
 
@@ -64,123 +61,165 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
         DivergedError: A loss, weight or logit is not finite.
     """
     setup, method, start = inputs.prepared
-    grouping = None
+    clusters: list[Federation] = []
     if context.method.clustering is not None:
         from knot_runner.methods.around.clusters import per_cluster
-        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
+        from knot_runner.pipelines.clustered import group_clients  # imports scikit-learn, which other runs do not need
 
-        grouping = clustered.group_clients(context, setup)
-        for note in grouping.notes:
-            record.note(note)
-        method = per_cluster(method, grouping.clusters)
+        clusters = group_clients(context, setup, record)
+        method = per_cluster(method, clusters)
         start = method.init(context.method, setup.federation)
     with contextlib.closing(open_engine(context, setup)) as engine:
+        run = FederatedContext(context, setup, method, engine, clusters)
         context.note(f"engine {engine.name}, {context.settings.hardware.precision}")
         context.begin()
         write_json(context.folder / "partition.json", client_counts(setup))
-        record.add(**_described(context, setup, engine))
+        record.add(**_described(run))
         try:
-            outcome = _train(context, setup, method, engine, grouping, start)
+            outcome = _train(run, start, record)
         except DivergedError as problem:
-            # the round that diverged counts: its model may have been seen
+            # the diverged round counts for privacy, because its model may have been seen
             record.add(**method.facts(problem.where.get("round", 0), []))
             raise
-        record.add(**_summary(context, setup, outcome, engine))
-        keep_models(context, setup, outcome, engine)
+        record.add(**_summary(run, outcome) | method.facts(len(outcome.rows), outcome.rows))
+        keep_models(run, outcome)
     context.progress("rounds", 1, 1, "done")
-    record.seconds |= {"rounds": total_seconds(outcome.rows), **outcome.seconds}
-    record.add(**outcome.facts, **method.facts(len(outcome.rows), outcome.rows))
 
 
-def _train(
-    context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, grouping: Grouping | None,
-    start: FederatedState,
-) -> TrainingResult:  # fmt: skip
+# ------------------------------------------------------------------------------------------------------------ rounds
+
+
+def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> TrainingResult:
     """Return the result of the rounds, with all clients or by cluster, and of personalization."""
-    clusters, facts, seconds = [], {}, {}
-    if grouping is not None:
-        clusters, facts, seconds = grouping.clusters, {"clusters": grouping.facts}, grouping.seconds
-    commits = context.commits(setup.task.digest)
-    rounds = ClientRounds(context, setup, method, engine, clusters)
+    context, data = run.context, run.setup.task.digest
+    commits, advance = context.commits(data), partial(_advance, run)
 
-    def _rounds() -> tuple[FederatedState, list[LogRow]]:
-        return run_rounds(rounds.advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
+    def train() -> tuple[FederatedState, list[LogRow]]:
+        return run_rounds(advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
 
-    if not clusters and context.method.personalization is None:
-        state, rows = _rounds()
-        return TrainingResult(method, state, rows, facts, seconds)
-    from knot_runner.pipelines.shared_rounds import rounds_key, run_shared_rounds
+    personalizes = run.config.personalization is not None
+    if not run.clusters and not personalizes:
+        state, rows = train()
+    else:
+        from knot_runner.pipelines.shared_rounds import rounds_key, run_shared_rounds
 
-    key = rounds_key(context, setup, engine, clusters)
-    state, rows = run_shared_rounds(context, key, commits, _rounds)
-    outcome = TrainingResult(method, state, rows, facts | {"artifact": key}, seconds)
-    if context.method.personalization is None:
-        return outcome
+        key = rounds_key(run)
+        state, rows = run_shared_rounds(context, key, commits, train)
+        record.add(artifact=key)
+    record.seconds.update(rounds=total_seconds(rows))
+    if not personalizes:
+        return TrainingResult(state, rows)
     from knot_runner.pipelines.personalization.personalized import personalize
 
-    return personalize(context, setup, engine, outcome)
+    return TrainingResult(state, rows, personalize(run, state, record))
 
 
-def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
+def _advance(run: FederatedContext, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
+    """Train, fold, exchange and evaluate one round: see :data:`~knot_runner.pipelines.rounds.Advance`.
+
+    Raises:
+        DivergedError: A loss, weight or logit is not finite.
+    """
+    method, config, federation, context = run.method, run.config, run.federation, run.context
+    training = federation.training
+    if reached_target(training, rows):
+        return None
+    requests = method.plan(config, state, federation, round)
+    if not requests and is_over(method, config, state, federation, round):
+        return None
+    trained = run.engine.train(requests) if requests else []
+    check_outcomes(round, trained, federation)
+    state, row, further = fold_and_exchange(method, config, state, federation, round, requests, trained, run.engine)
+    row |= scores.local_facts(requests, trained) | round_flops(run.setup.example_flops, requests, further)
+    if isinstance(context.settings.partition, Centralized):
+        row |= {"bytes_down": 0, "bytes_up": 0}  # nothing is sent, because one client has all examples
+    if training.measures(round):
+        row |= _measured(run, state, round)
+    accuracies = [earlier[metrics.ACCURACY] for earlier in [*rows, row] if metrics.ACCURACY in earlier]
+    shown = f"accuracy {accuracies[-1]:.3f}" if accuracies else ""
+    context.progress("rounds", round + 1, training.rounds, shown)
+    return state, row
+
+
+def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
+    """Return whether the last round reached the target accuracy at which the run stops."""
+    if not training.stop_at_target or not rows or metrics.ACCURACY not in rows[-1]:
+        return False
+    return bool(rows[-1][metrics.ACCURACY] >= training.target)
+
+
+def _measured(run: FederatedContext, state: FederatedState, round: int) -> LogRow:
+    """Return every metric of the deployed models on test examples."""
+    predictions = scores.predict_test(run, state)
+    if not bool(torch.isfinite(predictions.logits).all()):
+        problem = f"diverged in round {round + 1}: the averaged model's logits are not finite"
+        raise DivergedError(problem, round=round + 1)
+    row = scores.score(run, predictions, round)
+    if run.clusters:
+        row["client_accuracy"]["clusters"] = scores.over_clusters(predictions.clients, run.federation, run.clusters)
+    return row
+
+
+# ------------------------------------------------------------------------------------------------------------ result
+
+
+def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
     rows = outcome.rows
-    summary = summarize(rows, setup.federation.training.target) | architecture_facts(setup, rows)
-    summary["evaluated"] = _evaluated(context, outcome)
-    summary["selected_on"] = "valid" if _selects(context) else None
-    summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
-    summary["metrics"] |= _own_models(context, setup, outcome, engine)
-    if outcome.personal is None:  # personalization chooses by validation and records it
-        valid = scores.measure_valid(outcome.method, context.method, outcome.state, setup, engine)
+    summary = scores.summarize(rows, run.federation.training.target) | architecture_facts(run.federation, rows)
+    summary["evaluated"] = _evaluated(run)
+    summary["selected_on"] = "valid" if _selects(run.config) else None
+    summary |= {"costs": _costs(run, outcome, summary["rounds_to_target"])}
+    summary["metrics"] |= _own_models(run, outcome)
+    if outcome.personal is None:  # personalization records its own validation accuracy
+        valid = scores.measure_valid(run, outcome.state)
         if valid is not None:
             summary["valid"] = valid
     return summary
 
 
-def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
+def _evaluated(run: FederatedContext) -> Evaluated:
     """Return the kind of models that were evaluated."""
-    if outcome.personal is not None or not scores.one_model(METHODS[context.method.algorithm], context.method):
+    config = run.config
+    if config.personalization is not None or not scores.one_model(METHODS[config.algorithm], config):
         return "personalized"
-    return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
+    return "clusters" if len(run.clusters) > 1 else "global"
 
 
-def _selects(context: RunContext) -> bool:
+def _selects(config: FederatedSettings) -> bool:
     """Return whether the run selects an epoch, a step or a point, which always uses held-out examples."""
-    config, personal = context.method, context.method.personalization
+    personal, distillation = config.personalization, server_distillation(config)
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
-    distillation = server_distillation(config)
     by_step = distillation is not None and distillation.valid > 0
     return by_point or by_step or config.selects
 
 
-def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
+def _own_models(run: FederatedContext, outcome: TrainingResult) -> Facts:
     """Return metrics of the clients' own models.
 
     The models are evaluated after the last round (``evaluate.matrix``) or after personalization; {} without either.
     """
     if outcome.personal is not None:
-        temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)
-        measures = scores.score(outcome.personal.predictions, setup.federation, temperature, setup.task.coordinates)
+        measures = scores.score(run, outcome.personal.predictions, len(outcome.rows) - 1)
         measures = {key: measures[key] for key in metrics.METRICS if key in measures} | outcome.personal.measures
-    elif context.settings.evaluate.matrix is not None:
+    elif run.context.settings.evaluate.matrix is not None:
         from knot_runner.pipelines.personalization.client_matrix import deployed_matrix
 
-        federation, classes = setup.federation, len(setup.task.classes)
-        matrix = deployed_matrix(
-            outcome.method, context.method, outcome.state, federation, setup.test.labels, classes, engine
-        )
-        matrix.save(context.folder)
-        measures = matrix.measures(setup.federation)
+        matrix = deployed_matrix(run, outcome.state)
+        matrix.save(run.context.folder)
+        measures = matrix.measures(run.federation)
     else:
         return {}
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in measures.items()}
 
 
-def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> Facts:
+def _costs(run: FederatedContext, outcome: TrainingResult, reached: int | None) -> Facts:
     """Return the total costs of the rounds and of personalization."""
+    setup, clustering = run.setup, run.config.clustering
     sent = "all that clients receive and send"
-    if isinstance(context.settings.partition, Centralized):
+    if isinstance(run.context.settings.partition, Centralized):
         sent = "nothing, since all examples are at one client"
-    if context.method.clustering is not None and context.method.clustering.graph != "none":
+    if clustering is not None and clustering.graph != "none":
         sent += "; without the distances between clients"
     flops = setup.example_flops
     facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
@@ -188,12 +227,12 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
     if outcome.personal is not None:
         both = [costs["client_flops"], outcome.personal.flops]
         costs |= {"personal_flops": outcome.personal.flops, "client_flops": None if None in both else sum(both)}
-    return {"costs": costs}
+    return costs
 
 
-def _described(context: RunContext, setup: Setup, engine: Engine) -> Facts:
+def _described(run: FederatedContext) -> Facts:
     """Return the facts of the result that are known before training."""
-    federation = setup.federation
+    setup, federation = run.setup, run.federation
     valid = sum(len(rows) for rows in federation.rows("valid"))
     datasets = {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test)}
     transfer = getattr(setup.task, "transfer", None)
@@ -202,11 +241,11 @@ def _described(context: RunContext, setup: Setup, engine: Engine) -> Facts:
     if valid:
         datasets["valid"] = valid
     facts = {
-        "device": str(engine.device),
+        "device": str(run.engine.device),
         "datasets": datasets,
         "clients": len(federation),
-        "engine": engine.name,
-        "precision": context.settings.hardware.precision,
+        "engine": run.engine.name,
+        "precision": run.context.settings.hardware.precision,
         "model": ", ".join(network.spec.name for network in setup.networks),
         "parameters": max(architecture.layout.size for architecture in federation.architectures),
     }

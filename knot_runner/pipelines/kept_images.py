@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.tasks import Images, ImageTask
@@ -25,9 +24,9 @@ from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.util.files import Facts
 
 STAGE = "images_read"
-#: Images that took so many seconds to read are kept.
+#: Images that take at least so many seconds to read are cached.
 SLOW = 3.0
-#: What of a task is no array, and of a part is one.
+#: Fields of a task without its images, and the arrays of its training or test images.
 _FACTS = ("name", "classes", "coordinates", "mean", "std", "source", "user_names", "file_names", "notes", "called")
 _ARRAYS = ("pixels", "labels", "users", "files")
 
@@ -39,41 +38,36 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
         UserError: The images cannot be read.
     """
     settings, store = context.settings.task, context.store
-    key = _key(settings, root)
-    kept = store.find(STAGE, key)
-    if kept is not None and _same_files(kept, root):
+    sums = root / CHECKSUMS
+    known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
+    key = digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
+    kept = _find(store, key, root)
+    if kept is not None:
         return _task(kept)
     began = time.monotonic()
     task = context.services.images(settings, root)
     if time.monotonic() - began < SLOW:
         return task
     with store.lock(STAGE, key):
-        kept = store.find(STAGE, key)
-        if kept is None or not _same_files(kept, root):
-            kept = _keep(store, key, task)
+        kept = _find(store, key, root) or _keep(store, key, task)
     context.note(f"{settings.name}: saved as arrays for later runs in {kept.folder}")
     return _task(kept)
 
 
-def _key(settings: ImageTaskSettings, root: Path) -> str:
-    sums = root / CHECKSUMS
-    known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
-    return digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
-
-
-def _same_files(kept: Artifact, root: Path) -> bool:
-    """Return whether the files are unchanged since they were cached."""
-    now = Now()
-    return all(now.change(root, Opened(**record)) is None for record in kept.info["opened"])
+def _find(store: Store, key: str, root: Path) -> Artifact | None:
+    """Return the cached images if their files are unchanged."""
+    kept, now = store.find(STAGE, key), Now()
+    if kept is None or any(now.change(root, Opened(**record)) for record in kept.info["opened"]):
+        return None
+    return kept
 
 
 def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
-    arrays = {
-        f"{part}.{name}": getattr(images, name)
-        for part, images in (("train", task.train), ("test", task.test))
-        for name in _ARRAYS
-    }
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
+    tensors = {}
+    for part, images in (("train", task.train), ("test", task.test)):
+        for name in _ARRAYS:
+            if (array := getattr(images, name)) is not None:
+                tensors[f"{part}.{name}"] = torch.from_numpy(array)
     facts: Facts = {name: getattr(task, name) for name in _FACTS}
     opened = [dataclasses.asdict(file) for file in task.files]
     return store.put(STAGE, key, tensors, {"task": facts, "opened": opened, "content": task.digest})
@@ -88,5 +82,5 @@ def _task(kept: Artifact) -> ImageTask:
     facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
     files = [Opened(**record) for record in kept.info["opened"]]
     task = ImageTask(train=parts[0], test=parts[1], files=files, **facts)
-    vars(task)["digest"] = kept.info["content"]  # of the same arrays: the store has compared the file with its digest
+    vars(task)["digest"] = kept.info["content"]  # still valid, because the store verified the arrays
     return task

@@ -8,7 +8,6 @@ result has the checksum of each file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,13 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.clients import Setup
-from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds import TrainingResult
+from knot_runner.pipelines.clients import FederatedContext, TrainingResult
+from knot_runner.pipelines.context import RunContext, write_predictions
 from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic, write_json
 
@@ -68,7 +65,7 @@ def write_models(
         from knot_runner.models.tokens import cut_to
         from knot_runner.pipelines.federations.texts import load_tokenizer
 
-        tokenizer = load_tokenizer(settings.model, texts, context.data_root)
+        tokenizer = load_tokenizer(context, texts)
         write_atomic(folder / TOKENIZER_FILE, cut_to(tokenizer, settings.task.max_length).to_str())
         inputs = {"kind": "texts", "context": settings.task.context, "context_mark": CONTEXT_MARK}
     networks: list[Network] = []
@@ -100,13 +97,12 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 # ---------------------------------------------------------------------------------------------------- clients' models
 
 
-def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
+def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     """Return the number of clients, the parameter count and the final accuracy of each architecture; {} for only one.
 
     The accuracy is measured with the clients' models on their own test examples, weighted by examples, and unweighted
     over clients; None without test examples.
     """
-    federation = setup.federation
     if len(federation.architectures) == 1:
         return {}
     last, facts = [row for row in rows if "clients" in row][-1], {}
@@ -115,8 +111,7 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
         clients = [client for client in federation.numbers if federation.network_number(client) == number]
         sizes = [len(federation.clients[client].test) for client in clients]
         accuracies = [accuracy_of[client] for client in clients]
-        tested = sum(sizes) > 0
-        means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
+        means = scores.over_clients(accuracies, sizes) if sum(sizes) else {"weighted": None, "unweighted": None}
         facts[architecture.network.spec.name] = {
             "clients": len(clients),
             "parameters": architecture.layout.size,
@@ -126,53 +121,48 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
     return {"models": facts}
 
 
-def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
+def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
     """Write the final state, and the predictions on all test examples, into the run's folder."""
-    if outcome.personal is not None:
-        tests = outcome.personal.predictions
+    folder, task, state = run.context.folder, run.setup.task, outcome.state
+    tests = outcome.personal.predictions if outcome.personal is not None else scores.predict_test(run, state)
+    write_predictions(folder, {"test": (torch.softmax(tests.logits.double(), 1), tests.labels)})
+    named = _named(run.config, run.federation, state)
+    write_atomic(folder / MODEL_FILE, tensor_parts(named))
+    kept = _kept_models(run, outcome, named)
+    if run.context.settings.on_images:
+        write_models(run.context, kept, task.classes, mean=task.mean, std=task.std)
     else:
-        labels = setup.test.labels
-        tests = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
-    probabilities = torch.softmax(tests.logits.double(), 1).float()
-    arrays = {"test.probabilities": probabilities, "test.labels": tests.labels}
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    named = _named(context.method, setup.federation, outcome.state)
-    write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
-    kept = _kept_models(context, setup, outcome, named)
-    task = setup.task
-    if context.settings.on_images:
-        write_models(context, kept, task.classes, mean=task.mean, std=task.std)
-    else:
-        write_models(context, kept, task.classes, task.whole)
+        write_models(run.context, kept, task.classes, task.whole)
 
 
-def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
+def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors) -> KeptModels:
     """Return the global model or each cluster's model, and the clients' own models if these make the predictions."""
-    federation, kept = setup.federation, KeptModels()
-    bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
-    for base in bases:
-        kept.models[base.removesuffix("/") or "global"] = (setup.networks[0], [base])
+    networks, federation, kept = run.setup.networks, run.federation, KeptModels()
+    bases = [f"cluster/{number}/" for number in range(len(run.clusters))] or [""]
+    base_of: dict[int, str] = {}
+    for base, cluster in zip(bases, run.clusters or [federation], strict=True):
+        base_of |= dict.fromkeys(cluster.numbers, base)
+        if f"{base}weights" in outcome.state:
+            kept.models[base.removesuffix("/") or "global"] = (networks[0], [base])
     own_models = {}
     if outcome.personal is not None:
         own_models = outcome.personal.models
         if not own_models:
             return kept
-    elif scores.one_model(outcome.method, context.method):
+    elif scores.one_model(run.method, run.config):
         return kept
-    groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
-    for index, client in enumerate(federation.numbers):
-        base = "" if groups is None else f"cluster/{groups[index]}/"
-        prefix = f"own/{client}/"
+    for client in federation.numbers:
+        base, prefix = base_of[client], f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
-        model = own_models.get(client) or outcome.method.deployed(context.method, outcome.state, federation, client)
+        model = own_models.get(client) or run.deployed(outcome.state, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
         joined = joined_parts(named, parts, layout)
         others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
         if others:
             parts.append(prefix)
             kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
-        kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
+        kept.models[f"client/{client}"] = (networks[federation.network_number(client)], parts)
     return kept
 
 
@@ -184,20 +174,17 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     tensors: Tensors = {}
     shared = shared_of(config, federation)
     for key, value in state.items():
-        if "fleet/" in key:  # what those who still train were sent
-            continue
         prefix, slash, name = key.rpartition("/")
-        if name in ("weights", "buffers"):
-            *_, owner, number = ["", "", *prefix.split("/")]
-            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
-            named = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
-            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in named.items()}
-        elif name == "statistics":
-            named = flat.views(value, federation.layout.buffers)
-            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in named.items()}
-        elif name == "unshared":
-            whole = torch.zeros(federation.layout.size, dtype=value.dtype)
-            whole[~shared] = value
-            fields = tuple(field for field in federation.layout.parameters if not shared[field.start])
-            tensors |= {f"{prefix}/{parameter}": tensor for parameter, tensor in flat.views(whole, fields).items()}
+        # below fleet/ are models that were sent to clients
+        if "fleet/" in key or name not in ("weights", "buffers", "statistics", "unshared"):
+            continue
+        *_, owner, number = ["", "", *prefix.split("/")]
+        layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
+        fields = layout.parameters if name == "weights" else layout.buffers
+        if name == "unshared":
+            fields = tuple(field for field in layout.parameters if not shared[field.start])
+            unshared, value = value, torch.zeros(layout.size, dtype=value.dtype)
+            value[~shared] = unshared
+        for parameter, tensor in flat.views(value, fields).items():
+            tensors[f"{prefix}{slash}{parameter}"] = tensor
     return tensors

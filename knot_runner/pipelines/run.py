@@ -18,7 +18,7 @@ from knot_runner.config.plugins import load, load_plugins
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
-from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
+from knot_runner.pipelines.context import PREDICTIONS_FILE, RunContext, RunInputs, RunRecord, elapsed
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
 from knot_runner.results import ONE_CLASS, SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
@@ -34,7 +34,7 @@ def complete_run(context: RunContext) -> RunResult:
     A second process waits, and then returns the finished result.
     """
     finished = read_result(context.folder)
-    if finished is not None:  # a read-only disk allows no lock and needs none
+    if finished is not None:  # without a lock, which a read-only disk does not allow
         return finished
     with locked(lock_of(context.settings.paths.output_dir, context.run_id)):
         return run_locked(context)
@@ -79,70 +79,69 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 
 def _execute(context: RunContext) -> RunResult:
-    """Run the pipeline of the method's family, which is imported here.
-
-    Pipelines log rows through ``context.log``. For all pipelines, this function sends the result to the tracker.
-    """
-    machines: list[str] = []
-
-    def note(text: str) -> None:
-        if text.startswith(SEVERAL_MACHINES):
-            machines.append(text)
-        context.note(text)
-
+    """Run the job, and send its log and its result to the tracker."""
     hardware, family = context.settings.hardware, family_of(context.method)
-    on_host = is_host(prepare_device(hardware).type)  # before data are read; distances, too, have its threads
+    on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
     with _tracker(context) as tracker:
-        result = _computed(replace(context, log=tracker.log if tracker else context.log, note=note))
-        more = _one_class(context.folder / "predictions.safetensors", result)
-        for text in more:
-            context.note(text)
-        result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
-        if tracker:
-            tracker.finish(result)
+        if tracker is None:
+            return _computed(context)
+        result = _computed(replace(context, log=tracker.log))
+        tracker.finish(result)
     return result
 
 
 def _computed(context: RunContext) -> RunResult:
-    """Read the data, run the pipeline of the method's family, and return its result.
+    """Read the data, run the pipeline of the method's family, which is imported here, and return its result.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.
     """
     began, family = time.monotonic(), family_of(context.method)
+    record, divergence = RunRecord(context.note), None
+    machines: list[str] = []
+
+    def note(text: str) -> None:
+        if text.startswith(SEVERAL_MACHINES):
+            machines.append(text)
+        record.show(text)
+
+    context = replace(context, note=note)
     inputs: RunInputs = load(family.inspect)(context)
-    record = RunRecord(context.note)
-    for note in inputs.notes:
-        record.note(note)
+    for line in inputs.notes:
+        record.note(line)
     record.add(**context.describe(inputs))
-    divergence = None
     try:
         load(family.run)(context, inputs, record)
     except DivergedError as problem:
         divergence = problem
         record.note(str(problem))
-    context.begin()  # of a family that has not begun, or whose folder has another run's config
+    context.begin()  # for families that do not write the config themselves
     seconds = {"total": elapsed(began), **record.seconds}
+    record.notes += dict.fromkeys(machines)
+    predictions = context.folder / PREDICTIONS_FILE
+    if divergence is None and predictions.exists() and (name := _only_class(predictions, inputs.task.classes)):
+        record.note(f"{ONE_CLASS} {name}")
     content = {**record.facts, "notes": record.notes, "seconds": seconds}
     if divergence is not None:
         return diverged_result({**content, "status": "diverged", "diverged": divergence.where})
     return build(load(family.result), {**content, "status": "done"}, "")
 
 
-def _one_class(path: Path, result: RunResult) -> list[str]:
-    """Return a warning if a finished run predicts the same class for all test examples although their labels differ."""
-    if result.status != "done" or not path.exists():
-        return []
+def _only_class(path: Path, classes: list[str]) -> str | None:
+    """Return the class that a run predicts for all test examples although their labels differ; None if there is none.
+
+    ``path``: the run's predictions; ``classes``: the names of the classes.
+    """
     stored = load_file(path)
     names = [key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")]
     after = [name for name in names if not name.startswith("before/")]
     predicted = {int(label) for name in after for label in stored[f"{name}.probabilities"].argmax(1)}
     labels = {int(label) for name in after for label in stored[f"{name}.labels"]}
     if len(predicted) != 1 or len(labels) == 1:
-        return []
-    return [f"{ONE_CLASS} {result.labels.names[predicted.pop()]}"]
+        return None
+    return classes[predicted.pop()]
 
 
 def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:

@@ -6,8 +6,9 @@ the metrics on the clients' validation examples (``partition.valid``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,86 +16,78 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.contract import RoundMethod
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.methods.contract import ClientWork, RoundMethod
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.util.errors import DivergedError, UserError, counted
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients import Setup
+    from knot_runner.pipelines.clients import FederatedContext
 
 
 @dataclass(frozen=True)
 class TestPredictions:
     """Predictions of the deployed models.
 
-    ``logits`` [M, C], ``labels`` [M]: for all test examples. ``clients``: accuracy of each client's model on its own
-    examples (None without test examples). ``unseen``: accuracy of clients that never take part; their examples are not
-    in ``logits``.
+    Attributes:
+        logits, labels: Logits [M, C] and labels [M] of all test examples.
+        clients: The accuracy of each client's model on the client's test examples; None without test examples.
+        unseen: The same accuracy of clients that never take part. Their examples are not in ``logits``.
     """
 
     logits: Tensor
     labels: Tensor
     clients: list[float | None]
-    unseen: list[float | None] = field(default_factory=list)
+    unseen: list[float | None]
 
 
-#: Values of clients' own models that are held at a time, by at least so many models: each worker has some.
-VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**24, 8
-#: Facts of a round in which nobody trained: no mean over participants.
-NO_WORK: LogRow = {
-    "participants": [], "before": [], "after": [], "train_loss": None, "train_temperature": None, "steps": 0
-}  # fmt: skip
+#: Numbers (parameters and logits) of clients' own models in memory at a time, and the fewest models at a time, so that
+#: each worker has some.
+VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
 
 
-def predict_test(
-    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
-) -> TestPredictions:
+def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
     """Run inference on the test examples: a global model once on all of them, clients' own models on their own.
 
-    ``labels`` [N]: labels of all test examples.
+    Raises:
+        UserError: Clients have different models although the method declares one model.
     """
+    federation, labels = run.federation, run.setup.test.labels
     clients = [*federation.numbers, *federation.unseen]
     test_rows, seen = [federation.clients[client].test for client in clients], len(federation)
-    if one_model(method, config):
-        model = method.deployed(config, state, federation, 0)
-        for client in clients:
-            _check_same(model, method.deployed(config, state, federation, client), config)
-        logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
-        right = logits.argmax(1) == labels
-        hits = [right[rows] for rows in test_rows]
-        if federation.unseen:
-            logits, labels = logits[torch.cat(test_rows[:seen])], labels[torch.cat(test_rows[:seen])]
-    else:
-        parts = list(_own_logits(method, config, state, federation, clients, engine))
-        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, test_rows, strict=True)]
-        logits, labels = torch.cat(parts[:seen]), labels[torch.cat(test_rows[:seen])]
-    accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
-    return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
+    own_labels = [labels[rows] for rows in test_rows]
+    if not one_model(run.method, run.config):
+        own = zip(clients, test_rows, strict=True)
+        requests = (federation.inference(client, run.deployed(state, client), rows) for client, rows in own)
+        return own_predictions(list(logits_of(run, requests, federation.layout.size)), own_labels, seen)
+    model = run.deployed(state, 0)
+    for client in clients:
+        other = run.deployed(state, client).weights
+        if model.weights is not other and not torch.equal(model.weights, other):
+            problem = "the clients use different models, but one_model=True"
+            hint = "Register the method with one_model=False"
+            raise UserError(problem, f"method.algorithm={run.config.algorithm}", hint=hint)
+    (logits,) = run.engine.logits([Inference(model, torch.arange(len(labels)))])
+    predictions = own_predictions([logits[rows] for rows in test_rows], own_labels, seen)
+    return predictions if federation.unseen else replace(predictions, logits=logits, labels=labels)
 
 
-def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
-    """Raise :class:`UserError` if two clients have different models although the method declares one model.
+def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
+    """Return the predictions on each client's test examples. The first ``seen`` clients take part in rounds."""
+    accuracies: list[float | None] = []
+    for client_logits, client_labels in zip(logits, labels, strict=True):
+        hits = (client_logits.argmax(1) == client_labels).double()
+        accuracies.append(float(hits.mean()) if len(hits) else None)
+    return TestPredictions(torch.cat(logits[:seen]), torch.cat(labels[:seen]), accuracies[:seen], accuracies[seen:])
 
-    Otherwise the accuracy would be attributed to the wrong model.
-    """
-    if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
-        problem = "the clients use different models, but one_model=True. Register the method with one_model=False"
-        raise UserError(problem, f"method.algorithm={config.algorithm}")
 
-
-def _own_logits(
-    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
-) -> Iterator[Tensor]:
-    """Yield the logits of each client's model on its own test examples, with a few models in memory at a time."""
-    at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
-    for first in range(0, len(clients), at_once):
-        part = clients[first : first + at_once]
-        models = [method.deployed(config, state, federation, client) for client in part]
-        test_rows = [federation.clients[client].test for client in part]
-        yield from engine.logits([federation.inference(*asked) for asked in zip(part, models, test_rows, strict=True)])
+def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
+    """Yield the logits of each request, with a few models in memory at a time. ``values``: the numbers per model."""
+    waiting = iter(requests)
+    while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
+        yield from run.engine.logits(part)
 
 
 def one_model(method: RoundMethod, config: Any) -> bool:
@@ -102,18 +95,17 @@ def one_model(method: RoundMethod, config: Any) -> bool:
     return method.one_model and config.batchnorm != "local"
 
 
-def score(
-    predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
-) -> LogRow:
+def score(run: FederatedContext, predictions: TestPredictions, round: int) -> LogRow:
     """Return every metric that is defined for the run, and the clients' accuracies.
 
-    Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at ``temperature``,
-    recorded as ``test_temperature``. Accuracy is reported over all test examples (weighted), over clients (unweighted),
-    and for each client.
+    Semantic distance is defined if classes have coordinates. The loss is computed from logits / T at the temperature T
+    of ``round``, recorded as ``test_temperature``. Accuracy is reported over all test examples (weighted), over clients
+    (unweighted), and for each client.
     """
+    federation, temperature = run.federation, evaluation_temperature(run.config, round)
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     row: LogRow = {
-        **metrics.measured(metrics.of_logits(logits, labels, coordinates, temperature)),
+        **metrics.measured(metrics.of_logits(logits, labels, run.setup.task.coordinates, temperature)),
         "test_temperature": temperature,
     }
     sizes = [len(federation.clients[client].test) for client in federation.numbers]
@@ -144,33 +136,23 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
     return float(np.mean(means))
 
 
-def measure_valid(
-    method: RoundMethod, config: object, state: FederatedState, setup: Setup, engine: Engine
-) -> dict[str, float] | None:
+def measure_valid(run: FederatedContext, state: FederatedState) -> dict[str, float] | None:
     """Return every metric of the deployed models on the clients' own validation examples, pooled.
 
     The result is {} if logits are not finite, and None without validation examples.
     """
-    federation = setup.federation
-    with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
-    if not with_valid:
+    federation, requests = run.federation, []
+    for client in federation.numbers:
+        rows = federation.clients[client].valid
+        if len(rows):
+            requests.append(federation.inference(client, run.deployed(state, client), rows, "train"))
+    if not requests:
         return None
-    requests = []
-    for client in with_valid:
-        model, rows = method.deployed(config, state, federation, client), federation.clients[client].valid
-        requests.append(federation.inference(client, model, rows, "train"))
-    logits = torch.cat(engine.logits(requests)).double().cpu().numpy()
-    labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in with_valid])].cpu().numpy()
+    logits = torch.cat(run.engine.logits(requests)).double().cpu().numpy()
+    labels = run.setup.data.labels[torch.cat([request.rows for request in requests])].cpu().numpy()
     if not np.isfinite(logits).all():
         return {}
-    return metrics.measured(metrics.of_logits(logits, labels, setup.task.coordinates))
-
-
-def check_logits(predictions: TestPredictions, round: int) -> None:
-    """Raise :class:`DivergedError` if any logit is not finite."""
-    if not bool(torch.isfinite(predictions.logits).all()):
-        number = round + 1
-        raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
+    return metrics.measured(metrics.of_logits(logits, labels, run.setup.task.coordinates))
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
@@ -185,19 +167,15 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
     trains several models in a round, accuracy and loss describe the first model, which the client sends; steps count
     all.
     """
-    if not requests:
-        return dict(NO_WORK)
-    first: dict[int, tuple[Trained, int]] = {}
-    for result, request in zip(trained, requests, strict=True):
-        first.setdefault(result.client, (result, len(request.test_rows)))
-    pairs = list(first.values())
+    works = ClientWork.of_round(0, requests, trained)
+    first = [(work.trained[0], len(work.requests[0].test_rows)) for work in works]
     temperatures = [request.objective.settings.get("temperature", 1.0) for request in requests]
     return {
-        "participants": list(first),
-        "before": [result.before / size if size else None for result, size in pairs],
-        "after": [result.after / size if size else None for result, size in pairs],
-        "train_loss": float(np.mean([result.loss for result, _ in pairs])),
-        "train_temperature": float(np.mean(temperatures)),
+        "participants": [work.client for work in works],
+        "before": [result.before / size if size else None for result, size in first],
+        "after": [result.after / size if size else None for result, size in first],
+        "train_loss": float(np.mean([result.loss for result, _ in first])) if works else None,
+        "train_temperature": float(np.mean(temperatures)) if works else None,
         "steps": sum(result.steps for result in trained),
     }
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import Commits, join_machines
-from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext, total_seconds
@@ -23,10 +22,10 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import LogRow, write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients import Setup
+    from knot_runner.pipelines.clients import FederatedContext, Setup
 
 ROUNDS_STAGE = "rounds"
-#: Settings of training and method that decide nothing of the rounds.
+#: Settings of training and method that do not affect the rounds.
 NOT_IN_KEY = ("name", "clustering", "personalization")
 
 
@@ -59,9 +58,9 @@ def run_shared_rounds(
     return artifact.tensors(), rows
 
 
-def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequence[Federation]) -> str:
-    """Return the content address of the rounds, for all clients or for ``clusters`` that train separately."""
-    settings, federation = context.settings, setup.federation
+def rounds_key(run: FederatedContext) -> str:
+    """Return the content address of the rounds."""
+    settings, setup, federation, engine = run.context.settings, run.setup, run.federation, run.engine
     plain: dict[str, Any] = {
         "seed": settings.seed,
         "task": [*_examples_key(setup), setup.task.coordinates, federation.augment],
@@ -69,9 +68,9 @@ def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequ
         "plugins": settings.plugins,
         "engine": [engine.name, settings.hardware.precision],
         "clients": _clients_key(federation),
-        "clusters": [list(cluster.numbers) for cluster in clusters],
+        "clusters": [list(cluster.numbers) for cluster in run.clusters],
         "training": without(dataclasses.asdict(settings.training), *NOT_IN_KEY),
-        "method": without(dataclasses.asdict(context.method), *NOT_IN_KEY),
+        "method": without(dataclasses.asdict(run.config), *NOT_IN_KEY),
         "around": [getattr(settings, group) for group in AROUND],
     }
     if engine.name == "stacked":

@@ -18,7 +18,7 @@ from knot_runner.config.settings.methods.federated import FederatedSettings, ser
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.held_out import with_transfer
-from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.examples import ClientData, ImageData, TextData, joined_data
 from knot_runner.methods.losses import check_loss_and_weighting
@@ -28,14 +28,8 @@ from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.features.texts import feature_notes
-from knot_runner.pipelines.federations.texts import (
-    encoded_pool,
-    load_tokenizer,
-    model_files,
-    random_pool,
-    weights_notes,
-)
+from knot_runner.pipelines.features.texts import read_pool
+from knot_runner.pipelines.federations.texts import TextStore, check_weights, model_files
 from knot_runner.util.errors import UserError
 
 
@@ -68,37 +62,27 @@ def server_examples(
     """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
-    transfer_data, random = _more_examples(context, task, data, held_out)
-    parts = [part for part in (data, transfer_data, random) if part is not None]
-    total = sum(len(part.labels) for part in parts)
+    biased = needs_bias(spec.weighting)
+    own: ClientData | None
+    random: ClientData | None = None
+    if isinstance(task, TextPool):
+        own, random = _server_texts(context, task, biased)
+    else:
+        own = None if task.transfer is None else _resident(data, task.transfer)
+        if biased:
+            public = task.train.take(held_out) if task.transfer is None else task.transfer
+            random = _resident(data, random_images(public, spec.bias, context.settings.seed))
     transfer = torch.from_numpy(held_out)
-    if transfer_data is not None:
-        transfer = len(data.labels) + torch.arange(len(transfer_data.labels))
+    if own is not None:
+        transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         problem = f"{spec.valid:g} of {len(transfer)} transfer examples is less than one example"
         raise UserError(problem, "method.server_distillation.valid", hint="Use 0, or a larger share")
-    shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
-    everything = joined_data(parts)
+    everything = joined_data([part for part in (data, own, random) if part is not None])
+    total = len(everything.labels)
     everything.labels[transfer] = UNLABELED
+    shown = torch.arange(total if random is None else total - len(random.labels), total)
     return everything, {"transfer": transfer, "random": shown}
-
-
-def _more_examples(
-    context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
-) -> tuple[ClientData | None, ClientData | None]:
-    """Return the task's own transfer set, if any, and random examples, if the weighting uses biases.
-
-    The transfer set contains texts, or images of the data set ``transfer``. Both results are unlabeled.
-    """
-    spec = context.method.server_distillation
-    biased = needs_bias(spec.weighting)
-    if isinstance(task, TextPool):
-        return server_texts(context, task, biased)
-    transfer_data = None if task.transfer is None else _resident(data, task.transfer)
-    if not biased:
-        return transfer_data, None
-    public = task.train.take(held_out) if task.transfer is None else task.transfer
-    return transfer_data, _resident(data, random_images(public, spec.bias, context.settings.seed))
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
@@ -108,39 +92,33 @@ def _resident(data: ClientData, images: Images) -> ImageData:
     )
 
 
-#: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there
+#: A note reports truncated texts if more than this share of the texts reach ``task.max_length``.
 MANY_CUT = 0.05
 
 
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
     """Return the pool of a task's labeled texts, the network, and the encoded training and test texts."""
-    settings, root = context.settings, context.data_root
-    model, length = as_kind(settings.model, ModelSettings), settings.task.max_length
-    task = context.services.texts(settings.task, root)
-    tokenizer = load_tokenizer(model, task, root)
-    pool = pool_texts(task, getattr(settings.partition, "by", "user"))
+    settings = context.settings
     clustering = context.method.clustering
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
-    notes = [*pool.notes, *weights_notes(model, task, root), *feature_notes(compared_by, pool)]
-    files = [*pool.files, *model_files(model, root)]
-    pool = dataclasses.replace(pool, notes=notes, files=files)
-    data = [encoded_pool(part, tokenizer, length, context.store) for part in (pool.train, pool.test)]
-    notes += _cut_note(data[0], length)
-    return pool, Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes)), data[0], data[1]
+    pool = read_pool(context, compared_by)
+    texts = TextStore.of(context, pool.whole)
+    model = party_model(as_kind(settings.model, ModelSettings), "")
+    network = Network(model, vocabulary_size(texts.tokenizer), len(pool.classes))
+    train, test = (texts.read(texts.put(part)) for part in (pool.train, pool.test))
+    notes = [*pool.notes, *check_weights([network], context.data_root), *_cut_note(train, settings.task.max_length)]
+    files = [*pool.files, *model_files(context)]
+    return dataclasses.replace(pool, notes=notes, files=files), network, train, test
 
 
-def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
+def _server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
     """Return the task's own transfer set, if any, and random texts, if ``biased``. Both are unlabeled."""
-    settings, store = context.settings, context.store
-    length = settings.task.max_length
-    tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)
+    texts, transfer = TextStore.of(context, pool.whole), None
     transfer_set = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
-    transfer = None
     if transfer_set is not None:
-        transfer = encoded_pool(as_kind(transfer_set.splits["train"], Examples).unlabeled(), tokenizer, length, store)
-    if not biased:
-        return transfer, None
-    return transfer, random_pool(context.method.server_distillation.bias, tokenizer, length, settings.seed, store)
+        transfer = texts.read(texts.put(as_kind(transfer_set.splits["train"], Examples).unlabeled()))
+    bias = context.method.server_distillation.bias
+    return transfer, texts.read(texts.put_random(bias)) if biased else None
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:

@@ -23,7 +23,7 @@ from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
 from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError, counted
-from knot_runner.util.files import Facts
+from knot_runner.util.files import Facts, first_free
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
@@ -33,11 +33,11 @@ NOT_COUNTED = {
     *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
-#: Files of papers that only show results.
+#: Modules of papers that only show results.
 SHOWS = tuple(
     f"papers/*/{name}" for name in ("report", "verbs", "rows", "target", "titles", "*_figures", "*_report", "*_table")
 )
-#: Endings of source files: Python, and C++ that is compiled on the machine.
+#: Endings of source files. C++ files are compiled on the machine.
 SOURCES = (".py", ".cpp", ".h")
 
 
@@ -144,7 +144,7 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
     in differently today.
     """
-    if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
+    if not (folder / CONFIG_FILE).is_file():  # _file_changes reports this
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
@@ -225,10 +225,7 @@ def set_aside(folder: Path) -> Path:
     home = folder.parents[2] / ".stale" / task / method
     try:
         home.mkdir(parents=True, exist_ok=True)
-        number = 1
-        while (target := home / f"{run}-{number}").exists():
-            number += 1
-        return folder.rename(target)
+        return folder.rename(first_free(home, run))
     except OSError as problem:
         raise UserError(f"cannot be moved to {home}: {problem.strerror or problem}", folder) from None
 

@@ -6,6 +6,7 @@ unchanged without being read only if its inode and ctime, which users cannot set
 
 from __future__ import annotations
 
+import functools
 import glob
 import hashlib
 import os
@@ -17,8 +18,8 @@ from pathlib import Path
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused, sha256
 
-#: A file changed less than this many ns (two ticks of a slow clock) before it was read may change again with the same
-#: ctime: its ctime is not recorded, and it is read at every comparison.
+#: Two ticks of a slow clock in ns. A file that changed so shortly before it was read may change again with the same
+#: ctime. Its ctime is therefore not recorded, and the file is read at every comparison.
 TICK = 20_000_000
 
 
@@ -59,7 +60,7 @@ def fingerprint(path: Path, short: str) -> Opened:
         UserError: The file cannot be read.
     """
     try:
-        stat = path.stat()  # before reading: a change in between then shows in the time
+        stat = path.stat()  # before reading, so that a change in between changes the time
         return _opened(short, stat, sha256(path))
     except OSError as problem:
         raise refused(path, problem) from None
@@ -115,42 +116,32 @@ class Now:
     """
 
     def __init__(self) -> None:
-        self._changes: dict[tuple[Path, Opened], str | None] = {}
-        self._digests: dict[tuple[Path, str], str | None] = {}
+        self._compared, self._content = functools.cache(self._compare), functools.cache(_content)
 
     def change(self, root: Path, was: Opened) -> str | None:
         """Return how a file below the data folder ``root`` changed; None if its content is unchanged.
 
-        The text is ``changed``, ``no longer exists`` or ``is new``.
+        The text is ``changed``, ``no longer exists``, ``is new`` or ``cannot be read``.
         """
-        key = root, was
-        if key not in self._changes:
-            try:
-                self._changes[key] = self._compare(root / was.path, was)
-            except (OSError, UserError):
-                self._changes[key] = "cannot be read"
-        return self._changes[key]
+        return self._compared(root / was.path, was)
 
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:
             return "is new" if path.exists() else None
         if not (path.is_dir() if was.pattern else path.is_file()):
             return "no longer exists"
-        if was.pattern:
-            parts = [_opened(name, (path / name).stat(), None) for name in members(path, was.pattern)]
-            same = merge_fingerprints("", was.pattern, parts).listing == was.listing
-        else:
-            stat = path.stat()
-            if stat.st_size != was.size:
-                return "changed"
-            same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
-        return None if same else self._differs(path, was)
-
-    def _differs(self, path: Path, was: Opened) -> str | None:
-        key = (path, was.pattern)
-        if key not in self._digests:
-            self._digests[key] = _content(path, was.pattern)
-        return None if self._digests[key] == was.sha256 else "changed"
+        try:
+            if was.pattern:
+                parts = [_opened(name, (path / name).stat(), None) for name in members(path, was.pattern)]
+                same = merge_fingerprints("", was.pattern, parts).listing == was.listing
+            else:
+                stat = path.stat()
+                if stat.st_size != was.size:
+                    return "changed"
+                same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
+            return None if same or self._content(path, was.pattern) == was.sha256 else "changed"
+        except (OSError, UserError):
+            return "cannot be read"
 
 
 def _content(path: Path, pattern: str) -> str | None:

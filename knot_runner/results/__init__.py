@@ -1,8 +1,7 @@
 """Results of runs: one dataclass per kind of run, stored in ``result.json``.
 
-Building the dataclass validates the result: every value has its type and range, and related values agree. This module
-has the fields common to all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has
-their totals.
+Building the dataclass validates the result: every value has its type and range. This module has the fields common to
+all kinds. ``rounds.jsonl`` has the costs in bytes and FLOPs per round, and ``result.json`` has their totals.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from knot_runner.metrics import METRICS
 from knot_runner.util.errors import UserError
 
 Share = Annotated[float, AtMost(1.0), NOT_NEGATIVE]
-#: A distance, loss or time: finite and non-negative.
+#: A finite, non-negative distance, loss or time.
 Amount = Annotated[float, AtMost(math.inf), NOT_NEGATIVE]
 Count = Annotated[int, AtMost(1e30), NOT_NEGATIVE]
-#: At least one.
+#: A positive integer.
 Number = Annotated[int, AtMost(1e30), AT_LEAST_ONE]
 #: Metric -> data set (or ALL) -> value.
 Scores = dict[str, dict[str, Any]]
 
 
-#: Models whose predictions are measured.
+#: Kinds of models whose predictions are evaluated.
 Evaluated = Literal["global", "clusters", "personalized"]
-#: These, in words.
+#: Descriptions of the kinds of evaluated models.
 EVALUATED: dict[str, str] = {
     "global": "one global model, on all test examples",
     "clusters": "cluster models, each on its clients' test examples",
     "personalized": "own models, each on its own test examples",
 }
-#: Examples that an epoch, a step or a point was selected on, never those that ``metrics`` are of: ``valid``, the
-#: validation parts or what was held out; ``generated``, images that a data-free method made.
+#: Examples that selected an epoch, a step or a point, never the test examples: ``valid``, held-out examples;
+#: ``generated``, images from a data-free method.
 SelectedOn = Literal["valid", "generated"]
-#: Begins the note on a run of which parts were computed on another machine: before an interruption, or by another run.
+#: Beginning of the note on a run whose parts were computed on several machines.
 SEVERAL_MACHINES = "this run was computed on several machines"
-#: Begins the note on a run whose model predicts a single class.
+#: Beginning of the note on a run whose model predicts a single class.
 ONE_CLASS = "warning: every test example is predicted to be of class"
 
 
@@ -133,11 +132,6 @@ class CostFacts:
     stages: dict[str, Count | None] | None = None
     personal_flops: Count | None = None
 
-    def __post_init__(self) -> None:
-        require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "is not the sum of the bytes up and down")
-        reached = self.bytes_to_target
-        require(reached is None or reached <= self.bytes, "bytes_to_target", f"{reached} is more than all bytes")
-
 
 @dataclass(kw_only=True)
 class Seconds:
@@ -168,11 +162,11 @@ class RunResult:
     kind: str
     #: metric -> data set (or ALL) -> value
     metrics: Scores = field(default_factory=dict)
-    #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
+    #: kind of models that ``metrics``, ``best`` and ``rounds_to_target`` describe; None: diverged, or no predictions
     evaluated: Evaluated | None = None
-    #: what the weights that are measured were selected on; None: nothing was selected
+    #: examples that selected the evaluated weights; None: nothing was selected
     selected_on: SelectedOn | None = None
-    #: numbers of examples, what was held out among them
+    #: numbers of examples, including held-out examples
     datasets: Any = None
     labels: ClassNames | None = None
     costs: CostFacts | None = None
@@ -180,7 +174,7 @@ class RunResult:
     data: str = ""
     device: str = ""
     threads: int = 1
-    #: CPU instructions, threads, torch and GPU: what decides the last bits
+    #: CPU instructions, threads, torch and GPU, which affect the last bits
     machine: str = ""
     code: str = ""
     plugins: dict[str, str | None] = field(default_factory=dict)
@@ -189,7 +183,7 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     seconds: Seconds = field(default_factory=Seconds)
     label_counts: Any = None
-    #: where training diverged (non-finite loss or weights)
+    #: the round, client or step in which training diverged (non-finite loss or weights)
     diverged: Any = None
     run_id: str = ""
     written_by: str = ""
@@ -262,5 +256,5 @@ def result_of(content: dict[str, Any]) -> RunResult:
         content = {key: value for key, value in content.items() if key in RunResult.__dataclass_fields__}
     try:
         return build(cls, content, "")
-    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # of a bundle that no run writes
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # in a bundle that no run has written
         raise UserError("has values of other kinds") from None

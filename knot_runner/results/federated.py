@@ -146,10 +146,6 @@ class ClusterFacts:
     eigenvalues: list[Amount]
     ari: Annotated[float, AtMost(1.0)] | None
 
-    def __post_init__(self) -> None:
-        sizes = [self.labels.count(cluster) for cluster in range(self.count)]
-        require(self.sizes == sizes and sum(sizes) == len(self.labels), "sizes", "do not fit the labels")
-
 
 @dataclass
 class ServerDistilled:
@@ -272,9 +268,3 @@ class FederatedResult(RunResult):
         for metric in (ACCURACY, *(name for name, metric in METRICS.items() if metric.of_logits)):
             require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "missing")
         check_scores("metrics", self.metrics)
-        reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
-        require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
-        in_time = self.time_to_target is None or (self.fleet and self.time_to_target <= self.fleet.clock)
-        require(bool(in_time), "time_to_target", f"{self.time_to_target} is later than the fleet's clock")
-        labels = self.clusters.labels if self.clusters else [0] * self.clients
-        require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")

@@ -168,4 +168,4 @@ def _note_opened(event: str, arguments: tuple[object, ...]) -> None:
         _opened.add(Path(os.fsdecode(arguments[0])).absolute())
 
 
-sys.addaudithook(_note_opened)  # for good, as audit hooks are; it does nothing outside of opened_files()
+sys.addaudithook(_note_opened)  # cannot be removed, and does nothing outside opened_files()

@@ -21,7 +21,7 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inf
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss
 from knot_runner.models.network import Network
 
-#: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
+#: Two networks with the same inputs. The second has running statistics, and more weights than a chunk has logits.
 _NETWORKS = (Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
              Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5))  # fmt: skip
 _PLAIN = Recipe(phases=(Phase(1),), batch_size=8, drop_last=False, lr=0.1)
@@ -29,7 +29,7 @@ _RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term":
             "weight decay": {"weight_decay": 0.1, "decay_biases": False}, "several epochs": {"phases": (Phase(3),)},
             "control variates": {}, "AdamW": {"optimizer": "adamw", "lr": 0.01},
             "an objective of features": {}}  # fmt: skip
-#: Of a trained client, what is compared.
+#: Compared attributes of a trained client.
 _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
 
 

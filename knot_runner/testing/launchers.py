@@ -6,14 +6,13 @@ import contextlib
 import io
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from knot_runner.cli.main import main
 from knot_runner.python import FinishedRun
 from knot_runner.records import require_result
-from knot_runner.testing.methods import small_run, untimed
+from knot_runner.testing.methods import Record, record_of, small_run
 
-#: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
+#: Overrides of the small run of :mod:`knot_runner.testing.methods`, so that a job has one round.
 _JOB = (
     "task.source=embedded",
     "paths.data_dir=null",
@@ -49,16 +48,10 @@ def check_launcher(name: str, *overrides: str) -> None:
         assert _launched(0, launched, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs run again"
 
 
-def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
-    """Return folder -> (result, rounds, weights) of every finished run below ``out``.
-
-    Times are removed from result and rounds.
-    """
-    runs = {}
-    for folder in (path.parent for path in out.glob("*/*/*/result.json")):
-        result, *rows = untimed(FinishedRun(folder, require_result(folder)))
-        runs[folder.relative_to(out)] = result, rows, (folder / "model.safetensors").read_bytes()
-    return runs
+def runs_below(out: Path) -> dict[Path, Record]:
+    """Return folder -> record of every finished run below ``out``, without times."""
+    folders = [path.parent for path in out.glob("*/*/*/result.json")]
+    return {folder.relative_to(out): record_of(FinishedRun(folder, require_result(folder))) for folder in folders}
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:

@@ -26,12 +26,12 @@ from knot_runner.engine.commit import Commits
 from knot_runner.python import FinishedRun, run
 from knot_runner.util.errors import UserError
 
-#: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.
+#: A run of less than a second: the embedded digits, six clients, three clients per round, and a narrow model.
 SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
     "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
     "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.1",
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
-#: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
+#: Result and rows of a finished run without times, and the bytes of its models and predictions, by name.
 Record = dict[str, Any]
 
 
@@ -146,19 +146,21 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
 
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
     """Run the small run with the overrides ``words`` and ``more``, and check its records."""
-    finished = run(small_run(words, folder, *more))
-    result, *rows = untimed(finished)
+    record = record_of(run(small_run(words, folder, *more)))
+    result, rows = record["result"], record["rows"]
     assert result["status"] == "done", f"the run has {result['status']}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
     assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"
-    return {"result": result, "rows": rows} | {f.name: f.read_bytes() for f in finished.folder.glob("*.safetensors")}
+    return record
 
 
-def untimed(finished: FinishedRun) -> list[Record]:
-    """Return the result and the rows of a run without values that differ between two equal runs, such as times."""
+def record_of(finished: FinishedRun) -> Record:
+    """Return a run's record without values that differ between two equal runs, such as times."""
     timed = ("seconds", "digest", "device")
-    return [without(row, *timed) for row in (content_of(finished.result), *finished.rounds)]
+    rows = [without(row, *timed) for row in finished.rounds]
+    record = {"result": without(content_of(finished.result), *timed), "rows": rows}
+    return record | {path.name: path.read_bytes() for path in finished.folder.glob("*.safetensors")}
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet, class_sums, of_logits
 
-#: Largest difference between two ways to compute one value, absolute and relative.
+#: Largest absolute and relative difference between two computations of one value.
 TOLERANCE = 1e-9
 
 

@@ -13,7 +13,7 @@ from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
 from knot_runner.results import RunResult
 
-#: Rows as runs log them: nested, with texts, and with numbers that no service can plot.
+#: Log rows with nested values, texts, and numbers that no service can plot.
 EXAMPLE_ROWS = ({"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},
                 {"round": 2, "accuracy": 0.5, "loss": float("nan"), "spent": None, "reached": True})  # fmt: skip
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import yaml
 
-#: Settings of a run, or a group of them, as plain values: what a YAML holds, composed or not.
+#: Settings of a run, or of a group, as plain values.
 Config = dict[str, Any]
-#: A composed config is some kilobytes; a file this long is not one.
+#: Longest accepted file in bytes. A composed config has some kilobytes.
 LONGEST_CONFIG = 300_000
-#: No setting is nested this deep; libyaml's own composer runs out of stack far below.
+#: Deepest accepted nesting. Far deeper nesting would exhaust the stack of libyaml.
 DEEPEST = 40
-#: A choice's name that files can be named after, with the folders it is in: ``chill/table1``.
+#: Pattern of a choice's name, including its folders, such as ``chill/table1``.
 PLAIN_NAME = r"\w[\w.-]*(/\w[\w.-]*)*"
-# lines at which a top-level key begins: what a mapping holds is indented, or begins with "- " where it is a list
+# beginning of a line with a top-level key; the content of a key is indented or begins with "- "
 _SECTION = re.compile(r"^(?=[A-Za-z_]\w*:(?:\s|$))", re.MULTILINE)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -84,9 +84,9 @@ class DivergedError(Exception):
         self.where = where
 
 
-#: More names than these are not listed in a message.
+#: Maximum number of names that a message lists.
 MAX_NAMES = 30
-#: Name in Flower, PFLlib, RepDistiller or a paper -> our name, or several.
+#: Name in Flower, PFLlib, RepDistiller or a paper -> one or several names in this project.
 PEER_NAMES = {
     "B": "batch_size", "lbs": "batch_size", "local_bs": "batch_size", "C": "clients_per_round",
     "fraction_fit": "clients_per_round", "frac": "clients_per_round", "join_ratio": "clients_per_round",
@@ -96,7 +96,7 @@ PEER_NAMES = {
     "learning_rate": "lr", "local_learning_rate": "lr", "eta": "lr", "server_learning_rate": "lr",
     "lam": "lambda_", "lamda": "lambda_", "beta": "alpha", "wd": "weight_decay prox", "num_users": "num_clients",
 }  # fmt: skip
-#: Any other name of a setting that is likely to be typed -> our name, or several.
+#: Other likely name of a setting -> one or several names in this project.
 OTHER_NAMES = PEER_NAMES | {
     "batch": "batch_size", "participants": "clients_per_round", "clients": "num_clients", "count": "embedded_clients",
     "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers", "data": "data_dir", "out": "output_dir",

@@ -20,9 +20,9 @@ from knot_runner.util.shared_memory import size_text
 
 #: A row of ``rounds.jsonl``.
 LogRow = dict[str, Any]
-#: Part of a record, as plain data: what is known of a run, a model, a partition.
+#: Part of a record, as plain data.
 Facts = dict[str, Any]
-#: Errors of a folder that must not be written to, of a disk that is full, and of one that fails.
+#: Error numbers of a read-only folder, a full disk, and a failing disk.
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EIO, errno.ESTALE)
@@ -189,9 +189,7 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     Raises:
         UserError: A file cannot be moved.
     """
-    number = 1
-    while (target := folder / f"set-aside-{number}").exists():
-        number += 1
+    target = first_free(folder, "set-aside")
     try:
         target.mkdir(parents=True)
         for name in names:
@@ -200,6 +198,14 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     except OSError as problem:
         raise refused(target, problem) from None
     return target
+
+
+def first_free(folder: Path, name: str) -> Path:
+    """Return the path ``folder/NAME-N`` with the smallest N of 1 or more that does not exist."""
+    number = 1
+    while (path := folder / f"{name}-{number}").exists():
+        number += 1
+    return path
 
 
 def append_synced(path: Path, line: str) -> None:

@@ -19,7 +19,7 @@ def _end_without_parent(*_: object) -> None:
         if _parent.exists():
             return
     _socket.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it has the socket of the parent of the parent, too
+    with contextlib.suppress(OSError):  # the folder may also have the socket of another server
         _socket.parent.rmdir()
     os._exit(1)
 
@@ -35,7 +35,7 @@ def _listening() -> Path:
     raise RuntimeError("no socket to listen on: this module is for fork servers alone")
 
 
-_parent = Path(f"/proc/{os.getppid()}/exe")  # not there of a zombie, either
+_parent = Path(f"/proc/{os.getppid()}/exe")  # a zombie has none, either
 _socket = _listening()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 atexit.register(_end_without_parent)

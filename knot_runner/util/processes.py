@@ -24,19 +24,18 @@ from typing import IO, Any
 
 from knot_runner.util.streams import is_open
 
-#: Seconds between two looks at a process that is not the direct parent.
+#: Seconds between two checks of a process that is not the direct parent.
 POLL_SECONDS = 0.5
 
 
 def cores() -> int:
     """Return the number of CPU cores available to this process. A cluster job may have fewer than its machine."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
 def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes`` (Linux)."""
+    """Inside the block, limit the memory of this process, and of each child process, to ``gigabytes``."""
     before = getrlimit(RLIMIT_DATA)
     setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
     try:
@@ -70,13 +69,7 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
 
 def is_running(process: int) -> bool:
     """Return whether the process exists and is not a zombie."""
-    if Path("/proc/self").exists():  # Linux
-        return Path(f"/proc/{process}/exe").exists()  # a zombie has none
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return Path(f"/proc/{process}/exe").exists()  # a zombie has none
 
 
 def redirect_output(file: IO[Any]) -> None:
@@ -87,14 +80,14 @@ def redirect_output(file: IO[Any]) -> None:
 
 #: Signals that end a command: Ctrl-C, ``kill``, a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that the actions may take, and that a process has to end by itself; its last commit is whole in any case.
+#: Seconds that the actions may take, and seconds in which a process must end after it is asked to.
 _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
-#: Called on a signal, the newest first.
+#: Actions to call on a signal, the newest first.
 _signal_actions: list[Callable[[], object]] = []
 
 
 def kill_descendants_on_signals() -> None:
-    """On a signal that ends this process, also kill all processes that it started, directly or not (Linux).
+    """On a signal that ends this process, also kill all processes that it started, directly or not.
 
     The actions of :func:`on_signal` run first.
     """
@@ -105,15 +98,15 @@ def _kill_descendants() -> None:
     killed: set[int] = set()
     while new := descendants(os.getpid()) - killed:
         killed |= new
-        send_signal(new, signal.SIGSTOP)  # so that none starts another
+        send_signal(new, signal.SIGSTOP)  # so that they start no further processes
     send_signal(killed, signal.SIGKILL)
 
 
 def descendants(process: int) -> set[int]:
-    """Return the ids of all processes that ``process`` has started, directly or not (Linux)."""
+    """Return the ids of all processes that ``process`` has started, directly or not."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # ended meanwhile
+        with contextlib.suppress(OSError):  # the process ended meanwhile
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
     processes, new = set(), {process}
     while new := {child for child, parent in parents.items() if parent in new}:
@@ -164,7 +157,7 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     The handler raises no exception, because a library could catch it or be left in an inconsistent state. The main
     thread stops meanwhile. Commits are complete at any time, and locks and workers end with the process.
     """
-    if threading.current_thread() is not threading.main_thread():  # only that may set handlers
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -180,7 +173,7 @@ def _leave(number: int, frame: object) -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     code = 128 + number
-    # an action may wait for what the main thread holds
+    # an action may wait for a lock of the main thread
     late = threading.Timer(_ACTION_SECONDS, os._exit, (code,))
     late.daemon = True
     late.start()
@@ -231,7 +224,7 @@ def prepared(preloaded: list[str]) -> BaseContext:
     The server forks each process from its single thread, so that no process spends seconds on importing torch.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
-        # a process gets its parent's start method, and without joblib would not know "loky", that of joblib's workers
+        # a process inherits the start method "loky" of joblib's workers, which is unknown without joblib
         multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["knot_runner.util.fork_server", *preloaded])
@@ -242,13 +235,13 @@ def prepared(preloaded: list[str]) -> BaseContext:
 def begin_server(preloaded: list[str]) -> None:
     """Start the fork server of :func:`prepared` in advance, so that its imports run in parallel with this process."""
     prepared(preloaded)
-    with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
+    with contextlib.suppress(OSError):  # the first process that is needed reports this
         _server().ensure_running()
 
 
 #: What this process had imported when it was forked.
 _born_with: frozenset[str] = frozenset()
-#: Whether this process has chosen a fork server: that of its parent, or one of its own.
+#: Whether this process has chosen its parent's fork server or its own.
 _has_server = False
 
 
@@ -267,7 +260,7 @@ def _go_on_with_server(preloaded: list[str]) -> None:
     and import torch again, which takes seconds for each job of a sweep with workers.
     """
     global _has_server
-    asks_with_key = sys.version_info >= (3, 14)  # which a forked process does not have
+    asks_with_key = sys.version_info >= (3, 14)  # a forked process does not have this key
     forked = forkserver.get_inherited_fds() is not None
     if forked and not asks_with_key and not _has_server and _born_with.issuperset(preloaded):
         _server().ensure_running = lambda: None
@@ -290,9 +283,9 @@ class Surroundings:
         self._environment = dict(os.environ)
         self._streams: dict[int, Any] = {}
 
-    def __reduce__(self) -> tuple[Callable[..., Surroundings], tuple[Any, ...]]:
+    def __getstate__(self) -> dict[str, Any]:
         streams = {stream: reduction.DupFd(stream) for stream in (1, 2) if is_open(stream)}
-        return _sent, (self._environment, streams)
+        return {"_environment": self._environment, "_streams": streams}
 
     def adopt(self) -> None:
         """Apply the environment and the streams. Call this in the started process."""
@@ -303,12 +296,6 @@ class Surroundings:
             if descriptor != stream:
                 os.dup2(descriptor, stream)
                 os.close(descriptor)
-
-
-def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
-    surroundings = Surroundings.__new__(Surroundings)
-    surroundings._environment, surroundings._streams = environment, streams
-    return surroundings
 
 
 @contextlib.contextmanager

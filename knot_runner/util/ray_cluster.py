@@ -37,7 +37,7 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     signal.signal = _keep_handler
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
+    except Exception as problem:  # Ray raises many types: no cluster, other versions of Ray or Python
         raise UserError(f"no Ray cluster at {address or 'the default address'}: {first_line(problem)}", key) from None
     finally:
         signal.signal = set_handler

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-#: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
+#: Arrays in shared memory begin at multiples of this many bytes, like arrays of torch and numpy.
 ALIGNED = 64
 
 
@@ -38,8 +38,8 @@ class Memory:
         return _attached, (self.size, reduction.DupFd(self._descriptor), self._private)
 
 
-#: Address of the first byte -> files that this process has mapped, for as long as it lives: what is theirs is not
-#: copied for its worker processes.
+#: Address of the first byte -> each file that this process has mapped. Arrays in these files are not copied for worker
+#: processes.
 _FILES: dict[int, Memory] = {}
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-#: What a command returns that made all it was asked for but could not print it; or whose reader had seen enough.
+#: Exit codes of a command whose output could not be printed, or whose reader closed the pipe.
 NOT_PRINTED, NOT_READ = 1, 141
 
 
@@ -77,20 +77,11 @@ def lasting() -> Iterator[Stream]:
     for number in (0, 1, 2):
         if not is_open(number):
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
-    with contextlib.ExitStack() as stack:
-        before = sys.stdout, sys.stderr
-        stack.callback(_restore, *before)
-        standing = [
-            Stream(each or stack.enter_context(open(os.devnull, "w", encoding="utf-8")))  # noqa: PTH123
-            for each in before
-        ]
-        sys.stdout, sys.stderr = standing
-        yield standing[0]
-        standing[1].flush()
-
-
-def _restore(out: TextIO, err: TextIO) -> None:
-    sys.stdout, sys.stderr = out, err
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+        out, err = Stream(sys.stdout or nowhere), Stream(sys.stderr or nowhere)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield out
+            err.flush()
 
 
 def print_safely(out: Stream, code: int) -> int:

@@ -20,11 +20,11 @@ from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
 from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
-#: Sends a message (progress) to the parent before the reply, a :class:`HandlerMessage` there.
+#: Function that sends a message, such as progress, to the parent before the reply.
 Send = Callable[[Any], None]
-#: Executes one request in a worker process, with the result as its value.
+#: Function that executes one request in a worker process and returns the result.
 Handler = Callable[[Any], Any]
-#: Requests of one process in flight at most: the current one, and the next.
+#: Maximum number of requests that a process has received: the current and the next request.
 AHEAD = 2
 _DIED = (
     "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
@@ -90,20 +90,15 @@ class WorkerProcess:
 
 
 def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
-    """Run a worker process."""
-    surroundings.adopt()
-    serve(pipe, prepare, *arguments)
-
-
-def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
     """Reply to requests in a worker process until the pipe closes or the parent dies.
 
     If ``prepare`` fails, its error is the reply to every request. Requests are then not unpickled, because this may
     need plug-ins.
     """
+    surroundings.adopt()
     begin_child()
     error, handler = _result(prepare, lambda content: pipe.send(HandlerMessage(content)), *arguments)
-    with contextlib.suppress(EOFError, ConnectionError):  # reset: the parent died with replies unread
+    with contextlib.suppress(EOFError, ConnectionError):  # ConnectionError: the parent died before it read all replies
         while error is not None:
             pipe.recv_bytes()
             pipe.send((error, None))
@@ -117,7 +112,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:
         return error, None
-    except Exception:
+    except Exception:  # whatever fails is sent to the parent, which raises it; the process can serve further requests
         return RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
 
 
@@ -148,8 +143,7 @@ class SharedArrays:
 class TaskPool:
     """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
 
-    All processes start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which always
-    ends the processes.
+    All processes start at once, after the imports ``preloaded``. Call :meth:`close` to end the processes.
 
     Raises:
         OSError: The system cannot start the processes.
@@ -159,12 +153,6 @@ class TaskPool:
         self._workers: list[WorkerProcess] = []
         self._begin = functools.partial(WorkerProcess, preloaded, prepare, *arguments)
         self.grow(workers)
-
-    def __enter__(self) -> TaskPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def grow(self, workers: int) -> None:
         """Start processes until the pool has at least ``workers``. Raises OSError."""

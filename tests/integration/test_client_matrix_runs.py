@@ -13,6 +13,8 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import matrix
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.personalization import client_matrix
 from tests.golden.messages import refuses
 from tests.personal_runs import PERSONAL, run, setup_of
@@ -67,9 +69,9 @@ def test_deployed_matrix_limits_models_in_memory(monkeypatch):
         made.append(client)
         return ClientModel(start.weights * (1 + client), start.buffers)
 
-    method, config = SimpleNamespace(one_model=False, deployed=deployed), SimpleNamespace(batchnorm="shared")
-    arguments = method, config, {}, federation, setup.test.labels, setup.networks[0].classes, Engine()
-    whole = client_matrix.deployed_matrix(*arguments)
+    context = SimpleNamespace(method=SimpleNamespace(batchnorm="shared"))
+    run = FederatedContext(context, setup, SimpleNamespace(one_model=False, deployed=deployed), Engine())
+    whole = client_matrix.deployed_matrix(run, {})
     table, _ = recount(setup, lambda client: start.weights * (1 + client))
     assert whole.correct.tolist() == table.tolist() and held == [(6, 6)]
     values = len(setup.test.labels) * setup.networks[0].classes + federation.layout.size
@@ -78,9 +80,9 @@ def test_deployed_matrix_limits_models_in_memory(monkeypatch):
         (1, [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]),
     ):
         made.clear(), held.clear()
-        monkeypatch.setattr(client_matrix, "VALUES_AT_ONCE", at_once)
-        monkeypatch.setattr(client_matrix, "FEWEST_AT_ONCE", 1)
-        found = client_matrix.deployed_matrix(*arguments)
+        monkeypatch.setattr(scores, "VALUES_AT_ONCE", at_once)
+        monkeypatch.setattr(scores, "FEWEST_AT_ONCE", 1)
+        found = client_matrix.deployed_matrix(run, {})
         assert held == parts and torch.equal(found.correct, whole.correct) and torch.equal(found.loss, whole.loss)
 
 
@@ -124,8 +126,9 @@ def test_logits_of_labels_requests_by_shared_body():
     said = []
     engine = SimpleNamespace(logits=lambda asked: said.extend(asked) or [torch.zeros(1)] * len(asked))
     tests = matrix.TestRows.of(federation.rows("test"))
+    run = FederatedContext(None, setup, None, engine)
     for models in ([start, with_head, *others, start], [others[0], start]):
-        list(client_matrix.logits_of(engine, tests, enumerate(models), 10, federation))
+        list(client_matrix.logits_on(run, tests, enumerate(models)))
     first, second, *rest = [request.body for request in said]
     assert first == second == rest[2] != "" and rest[:2] == ["", ""]
     assert rest[3] not in ("", first) and rest[4] == ""

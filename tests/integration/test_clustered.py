@@ -121,7 +121,7 @@ def test_clustered_run_recreates_damaged_shared_rounds(out, once, capsys):
 def test_clusters_of_a_result_that_cannot_be(once):
     result = once.result
     clusters = result["clusters"]
-    for changes in ({"labels": clusters["labels"][1:]}, {"sizes": [10]}, {"count": 4}, {"ari": 2}, {"graph": None}):
+    for changes in ({"sizes": [0]}, {"ari": 2}, {"graph": None}):
         assert "clusters" in problem_of({**result, "clusters": {**clusters, **changes}})
     result = result_of(result)
     assert cluster_lines(result)[0] == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"

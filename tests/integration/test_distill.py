@@ -76,7 +76,7 @@ def test_text_parties_pool_data_with_teacher_independent_vocabulary():
         wanted = [text for data in labeled for text in data.splits[split].texts]
         assert pooled.datasets["student"].splits[split].texts == wanted
     _, _, taught = text_parties("method=kd", "method.labeled=0.5")
-    alone, beside = (load_tokenizer(job.settings.model, one, None).get_vocab() for one in (pooled, taught))
+    alone, beside = (load_tokenizer(job, one).get_vocab() for one in (pooled, taught))
     assert alone == beside
 
 
@@ -174,7 +174,8 @@ def test_text_federation_cuts_texts_by_stage(tmp_path):
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
     (job,) = compose([*TINY, "task.max_length=16", *changes])
     settings, store = job.settings, Store(tmp_path)
-    federation = text_federation(settings, load_task(settings.task, None), store, None, None)
+    context = SimpleNamespace(settings=settings, store=store, data_root=None)
+    federation = text_federation(context, load_task(settings.task, None), None)
     expected = [(client, 9) for client in federation.clients] + [(federation.server, 12), (federation.transfer, 8)]
     assert [party for party, _ in expected] == federation.parties
     for party, length in expected:

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.messages import check_outcomes
-from knot_runner.pipelines.rounds import reached_target
+from knot_runner.pipelines.federated import reached_target
 from knot_runner.util.errors import DivergedError
 from tests.runs import run
 from tests.tiny import TINY_IMAGES

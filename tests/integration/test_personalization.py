@@ -90,14 +90,14 @@ def test_soup_recomputes_running_statistics(tmp_path):
     estimate = personalized._Work._estimated
 
     def spied(self, number, models):
-        train = self.engine.train
+        train = self.run.engine.train
 
         def kept(requests):
             passes.extend(zip(requests, train(requests), strict=True))
             return [found for _, found in passes]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.engine, "train", kept)
+            patch.setattr(self.run.engine, "train", kept)
             after = estimate(self, number, models)
         seen.append((self.points[number].alpha, models, after))
         return after

@@ -78,7 +78,9 @@ def evaluate(world, state=STATE, probe=None):
     (job,) = compose(["task=erc"])
     task = replace(job.settings.task, probe=probe or {}, max_length=12)
     settings = SimpleNamespace(model=SPEC, task=task, on_images=False)
-    context = SimpleNamespace(settings=settings, folder=world.folder, data_root=None)
+    context = SimpleNamespace(
+        settings=settings, folder=world.folder, store=world.executor.resources.store, data_root=None
+    )
     return evaluation.evaluate(context, world.task, world.federation, state, world.executor)
 
 

@@ -28,7 +28,7 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
     otdd, task, partition = context.method.otdd, inputs.task, inputs.partition
     context.begin()
     sets = labeled(context, otdd, task, partition.train, context.settings.seed)
-    artifact = compute_distances(context, sets, partition.names, otdd, task.digest)
+    artifact = compute_distances(context, sets, otdd, task.digest)
     matrix = artifact.tensors()["matrix"].tolist()
     for first, second in itertools.combinations(range(len(sets)), 2):
         context.log({"first": first, "second": second, "distance": matrix[first][second]})

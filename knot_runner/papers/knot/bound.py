@@ -66,11 +66,10 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     task = context.services.parties(context)
     if result.data != task.source_digest:
         raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
-    store = context.store
     bias = config.bias if needs_bias(config.weighting) else None
-    federation = make_federation(context, task, store, bias)
-    *_, last = finished_rounds(context, federation, store)
-    with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
+    federation = make_federation(context, task, bias)
+    *_, last = finished_rounds(context, federation)
+    with Executor(context.store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
 
 

@@ -20,15 +20,18 @@ from knot_runner.config.settings.methods.transport import EncoderSettings, TextF
 from knot_runner.config.settings.partition import Natural
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.data.images.load import unit_pixels
+from knot_runner.data.pools import TextPool
 from knot_runner.engine.commit import join_machines
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext, elapsed
-from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
+from knot_runner.pipelines.features.texts import TextSpace, read_pool, text_space
 from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 
 class Described(Protocol):
@@ -38,7 +41,7 @@ class Described(Protocol):
     features: TextFeatures | None
 
 
-#: Parties of texts that no partition deals out: the data sets that are there.
+#: Partition of text tasks without a partition setting: each data set is a client.
 DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, embedded_clients=1)
 
 
@@ -48,14 +51,13 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     Raises:
         UserError: The examples cannot be read.
     """
-    settings, root = context.settings, context.data_root
-    if settings.on_images:
+    if context.settings.on_images:
         return context.images()
-    pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
-    notes, files = [*pool.notes, *feature_notes(described.features, pool)], pool.files
-    if described.features is not None and described.features.kind == "cls":
-        files = [*files, *model_files(settings.model, root)]
-    return replace(pool, notes=notes, files=files)
+    spec = described.features
+    pool = read_pool(context, spec)
+    if spec is None or spec.kind != "cls":
+        return pool
+    return replace(pool, files=[*pool.files, *model_files(context)])
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
@@ -69,18 +71,23 @@ def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partiti
 
 
 ENCODER_STAGE = "encoder"
-#: Images that are encoded at once.
+#: Number of images that are encoded at once.
 IMAGES_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The feature space of a task's images, with points [d]. ``model`` None: flattened normalized pixels."""
+    """The feature space of a task's images, with points [d].
+
+    Attributes:
+        shape: Channels, height and width of an image.
+        mean, std: The normalization of each channel, [C, 1, 1], in units of pixel values 0..1.
+        model: The autoencoder whose codes are the points; None: the points are flattened normalized pixels.
+    """
 
     shape: tuple[int, int, int]
-    #: per channel, in units of pixel values 0..1
-    mean: list[float]
-    std: list[float]
+    mean: np.ndarray
+    std: np.ndarray
     model: Autoencoder | None = None
 
     def points(self, images: Images) -> np.ndarray:
@@ -89,7 +96,7 @@ class Space:
             return self.normalized(images, np.float64).reshape(len(images), -1)
         codes = np.empty((len(images), self.model.code))
         for first in range(0, len(images), IMAGES_AT_ONCE):
-            rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
+            rows = np.arange(len(images))[first : first + IMAGES_AT_ONCE]
             pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
             with torch.no_grad():
                 codes[rows] = self.model.encoder(pixels).numpy()
@@ -102,18 +109,11 @@ class Space:
         else:
             with torch.no_grad():
                 pixels = self.model.decoder(torch.from_numpy(points.astype(np.float32))).numpy()
-        mean, std = self._scales(np.float64)
-        return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
+        return np.clip(pixels * self.std + self.mean, 0, 1).astype(np.float32)
 
     def normalized(self, images: Images, dtype: type) -> np.ndarray:
         """Return (pixels - mean) / std per channel, [N, C, H, W]."""
-        unit = 255 if images.pixels.dtype == np.uint8 else 1
-        mean, std = self._scales(dtype)
-        return (images.pixels.astype(dtype) / dtype(unit) - mean) / std
-
-    def _scales(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-        mean, std = (np.asarray(values, dtype).reshape(-1, 1, 1) for values in (self.mean, self.std))
-        return mean, std
+        return (unit_pixels(images.pixels, dtype) - self.mean.astype(dtype)) / self.std.astype(dtype)
 
 
 def feature_space(
@@ -142,26 +142,28 @@ def space(
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
         raise UserError(f"all {len(task.train)} training images are identical, so distances are undefined", task.name)
-    plain = Space(task.shape, task.mean, task.std)
+    mean, std = (np.array(values, np.float64).reshape(-1, 1, 1) for values in (task.mean, task.std))
+    plain = Space(task.shape, mean, std)
     if spec is None:
         return plain
-    settings, store = context.settings, context.store
+    settings = context.settings
     with seeded(settings.seed, ENCODER_STAGE, "weights"):
         model = build_encoder(spec, task.shape)
     if spec.epochs:
         images = task.train if train_rows is None else task.train.take(train_rows)
         about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
         key = digest({**about, "threads": settings.hardware.threads})
-        with store.lock(ENCODER_STAGE, key):
-            artifact = store.find(ENCODER_STAGE, key)
-            if artifact is None:
-                began = time.monotonic()
-                losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
-                info = {"images": len(images), "losses": losses, "seconds": elapsed(began), "machines": [machine()]}
-                artifact = store.put(ENCODER_STAGE, key, model.state_dict(), info)
+
+        def train() -> tuple[Tensors, Facts]:
+            began = time.monotonic()
+            losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
+            info = {"images": len(images), "losses": losses, "seconds": elapsed(began), "machines": [machine()]}
+            return model.state_dict(), info
+
+        artifact = context.store.find_or_put(ENCODER_STAGE, key, train)
         join_machines([artifact.info], context.note)
         model.load_state_dict(artifact.tensors())
-    return Space(task.shape, task.mean, task.std, model.eval())
+    return replace(plain, model=model.eval())
 
 
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:

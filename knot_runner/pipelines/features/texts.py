@@ -6,7 +6,7 @@ Points are TF-IDF with a truncated SVD, or the model's last hidden state at [CLS
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.transport import TextFeatures
-from knot_runner.data.pools import TextPool
+from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.federated.flat import initial_network
@@ -26,11 +26,11 @@ from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.util.errors import UserError
 
-#: Texts that an encoder reads at once.
+#: Number of texts that an encoder reads at once.
 TEXTS_AT_ONCE = 64
-#: A spread below this share of the features themselves is rounding.
+#: A spread smaller than this share of the features is a rounding error.
 ROUNDING = 1e-6
-#: Texts -> features [N, d], before they are centered and scaled.
+#: Function that converts texts to features [N, d], before they are centered and scaled.
 Features = Callable[[Examples], np.ndarray]
 
 
@@ -72,10 +72,22 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     points = features(fitted)
     center = points.mean(0)
     scale = float(np.sqrt(np.mean((points - center) ** 2)))
-    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
+    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # also true for NaN
         problem = f"all {len(fitted)} training texts of {called} have equal features, so distances are undefined"
         raise UserError(problem, "features")
     return TextSpace(features, center, scale)
+
+
+def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
+    """Return the pool of a task's labeled texts, by ``partition.by``, with a note on the features ``spec``.
+
+    Raises:
+        UserError: The texts cannot be read.
+    """
+    settings = context.settings
+    task = context.services.texts(settings.task, context.data_root)
+    pool = pool_texts(task, getattr(settings.partition, "by", "user"))
+    return replace(pool, notes=[*pool.notes, *feature_notes(spec, pool)])
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
@@ -141,11 +153,10 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
 
     It is computed without dropout, in float32, on the CPU.
     """
-    settings, root = context.settings, context.data_root
-    model = as_kind(settings.model, ModelSettings)
-    tokenizer = load_tokenizer(model, pool.whole, root)
+    settings = context.settings
+    model, tokenizer = as_kind(settings.model, ModelSettings), load_tokenizer(context, pool.whole)
     network = Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes))
-    encoder = as_kind(initial_network(network, settings.seed, root).bert, torch.nn.Module).eval()
+    encoder = as_kind(initial_network(network, settings.seed, context.data_root).bert, torch.nn.Module).eval()
     tokenizer = cut_to(tokenizer, settings.task.max_length)
 
     def features(texts: Examples) -> np.ndarray:

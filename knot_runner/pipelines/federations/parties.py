@@ -1,24 +1,34 @@
-"""The federation of a task whose examples are in the store.
+"""The federation of a task: each data set becomes a party according to its role, with its examples in the store.
 
-Each data set becomes a party according to its role. A stage uses at most ``training.STAGE.max_examples`` of a party's
-training examples.
+A stage uses at most ``training.STAGE.max_examples`` of a party's training examples. For texts, see texts.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from knot_runner.config.settings.groups import CentralTraining, StageSettings, TrainingSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
+from knot_runner.config.settings.methods.distill import View
+from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.text_tasks import Role
+from knot_runner.config.strict import digest
+from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
+from knot_runner.engine.federated.flat import check_network
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import numpy_generator
+from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.weighting import random_images
 from knot_runner.models.network import Network
-from knot_runner.pipelines.context import as_kind
+from knot_runner.pipelines.context import RunContext, as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
@@ -28,43 +38,43 @@ def stages_of(settings: Settings) -> dict[Role, StageSettings]:
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
-def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Return the number of examples used from a split; for ``train`` at most the stage's ``max_examples``."""
-    limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
-    count = len(dataset.splits[split])
-    return count if limit is None else min(count, limit)
-
-
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return the used examples (see :func:`used_count`), sampled with the run's seed, in their original order.
+    """Return the examples used from a split: for ``train`` at most the stage's ``max_examples``, in their order.
 
-    With the same seed, a smaller limit selects a subset of the examples for a larger limit.
+    They are sampled with the run's seed. With the same seed, a smaller limit selects a subset of the examples for a
+    larger limit.
     """
-    examples, count = dataset.splits[split], used_count(dataset, split, settings)
-    if count == len(examples):
+    examples = dataset.splits[split]
+    limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
+    if limit is None or limit >= len(examples):
         return examples
     order = numpy_generator(settings.seed, "limit", dataset.name).permutation(len(examples))
-    return examples.take(np.sort(order[:count]))
+    return examples.take(np.sort(order[:limit]))
 
 
 def party_federation(
     settings: Settings,
     task: PartyTask,
-    examples: dict[tuple[str, str], Ref],
+    save: Callable[[Dataset, str, Any], Ref],
     networks: dict[str, Network],
-    notes: list[str],
     **more: Any,
 ) -> PartyFederation:
-    """Return the federation of ``task`` from ``examples`` by (data set, split) and ``networks``.
+    """Return the federation of ``task``.
 
-    Without a transfer set, the server's examples are used for distillation. ``more``: further fields of the federation,
-    in addition to its ``notes``.
+    Without a transfer set, the server's examples are used for distillation.
+
+    Args:
+        settings: The run's settings.
+        task: The data sets.
+        save: Puts the used examples of a data set's split into the store.
+        networks: The network of each data set's party.
+        more: Further fields of the federation.
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
-        refs = {split: examples[data.name, split] for split in data.splits}
-        party = StoredParty(data.name, refs, networks[data.name], used_count(data, "train", settings))
-        by_role[data.role].append(party)
+        used = {split: used_examples(data, split, settings) for split in data.splits}
+        refs = {split: save(data, split, examples) for split, examples in used.items()}
+        by_role[data.role].append(StoredParty(data.name, refs, networks[data.name], len(used["train"])))
     server = by_role["global"][0]
     return PartyFederation(
         clients=tuple(by_role["local"]),
@@ -73,6 +83,66 @@ def party_federation(
         labels=task.labels,
         training=as_kind(settings.training, CentralTraining),
         seed=settings.seed,
-        notes=notes,
         **more,
     )
+
+
+# ------------------------------------------------------------------------------------------------------------ images
+
+
+def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
+    """Put every split of every party into the store; return the federation.
+
+    ``bias``: also create random images, on which a model's outputs show its probability bias (KNOT section 5.2).
+
+    Raises:
+        UserError: The images do not fit the models.
+    """
+    settings, store = context.settings, context.store
+    spec = settings.task
+    view: View = getattr(context.method, "view", "none")
+    roles = {data.role: data for data in task.datasets.values()}
+    random = None
+    if bias is not None:
+        transfer = roles.get("transfer", roles["global"]).splits["train"]
+        random = save_images(random_images(as_kind(transfer, Images), bias, settings.seed), spec, store)
+    network = Network(settings.model, tuple(spec.shape), len(task.labels.names))
+    federation = party_federation(
+        settings,
+        task,
+        lambda data, split, images: save_images(images, spec, store),
+        dict.fromkeys(task.datasets, network),
+        random=random,
+        augment=spec.augment,
+        mean=spec.mean,
+        std=spec.std,
+    )
+    if view != "none":
+        student = _with_view(federation.server, roles["global"], settings, view, store)
+        federation = dataclasses.replace(federation, server=student, transfer=student)
+    check_network(federation.server.network, settings.seed)
+    return federation
+
+
+def _with_view(student: StoredParty, data: Dataset, settings: Settings, view: View, store: Store) -> StoredParty:
+    """Return ``student`` with the used examples of each split of ``data`` transformed by ``view``."""
+    shown = {}
+    for split in data.splits:
+        shown[split] = viewed_images(as_kind(used_examples(data, split, settings), Images), view)
+    task_of_view = task_in_view(settings.task, shown["train"])
+    return dataclasses.replace(
+        student,
+        examples={split: save_images(images, task_of_view, store) for split, images in shown.items()},
+        network=dataclasses.replace(student.network, inputs=tuple(task_of_view.shape)),
+        originals={split: student.examples[split] for split in ("train", "test")},
+    )
+
+
+def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
+    """Put ``images`` and their normalization statistics into the store."""
+    stats = {"mean": task.mean, "std": task.std}
+    ref = ("images", digest({"images": images.digest, **stats}))
+    tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
+    tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
+    store.find_or_put(*ref, lambda: (tensors, {"images": len(images)}))
+    return ref

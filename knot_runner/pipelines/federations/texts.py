@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,15 @@ import numpy as np
 import torch
 
 from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.knot import BiasSettings
-from knot_runner.config.settings.run import Settings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.tasks import Examples, PartyTask
+from knot_runner.data.tasks import Dataset, Examples, PartyTask
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import numpy_generator
-from knot_runner.engine.store import Store
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
@@ -33,22 +34,20 @@ from knot_runner.models.tokens import (
     read_tokenizer,
     vocabulary_size,
 )
-from knot_runner.pipelines.context import as_kind
-from knot_runner.pipelines.federations.parties import party_federation, stages_of, used_examples
+from knot_runner.pipelines.context import RunContext, as_kind
+from knot_runner.pipelines.federations.parties import party_federation, stages_of
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import sha256
+from knot_runner.util.files import Facts, sha256
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Below this many texts nothing can be learned, and the run would fail later with a less clear message.
+#: Minimum number of texts in a training or validation part. With fewer texts, the run would fail later.
 MIN_ROWS = 2
 
 
-def text_federation(
-    settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
-) -> PartyFederation:
+def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
     """Encode every split of every data set (cached); return the federation.
 
     ``bias``: also create random texts to measure probability biases.
@@ -56,31 +55,36 @@ def text_federation(
     Raises:
         UserError: The texts do not fit the vocabulary or the models.
     """
-    model, words = as_kind(settings.model, ModelSettings), settings.task
-    tokenizer = load_tokenizer(model, task, data_root)
-    # test texts, random texts and probes always have task.max_length
-    lengths = {role: stage.max_length or words.max_length for role, stage in stages_of(settings).items()}
-    tokens = {}
-    for dataset in task.datasets.values():
-        for split in dataset.splits:
-            examples = as_kind(used_examples(dataset, split, settings), Examples)
-            if len(examples.texts) < MIN_ROWS and split != "test":
-                raise UserError(f"{split} has {len(examples.texts)} usable texts", f"task.datasets.{dataset.name}")
-            length = words.max_length if split == "test" else lengths[dataset.role]
-            tokens[dataset.name, split] = _encoded(examples, tokenizer, length, store)
-    networks = _networks(model, task, vocabulary_size(tokenizer))
-    random = _random_texts(bias, tokenizer, words.max_length, settings.seed, store) if bias else None
-    weights, notes = weights_identity(model, data_root), _check_weights(networks.values(), data_root)
-    return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
+    settings, texts = context.settings, TextStore.of(context, task)
+    model, stages = as_kind(settings.model, ModelSettings), stages_of(settings)
+
+    def save(data: Dataset, split: str, examples: Examples) -> Ref:
+        if len(examples.texts) < MIN_ROWS and split != "test":
+            raise UserError(f"{split} has {len(examples.texts)} usable texts", f"task.datasets.{data.name}")
+        # test texts, random texts and probes always have task.max_length
+        return texts.put(examples, None if split == "test" else stages[data.role].max_length)
+
+    vocabulary, classes = vocabulary_size(texts.tokenizer), len(task.labels.names)
+    networks = {name: Network(party_model(model, name), vocabulary, classes) for name in task.datasets}
+    return party_federation(
+        settings,
+        task,
+        save,
+        networks,
+        random=texts.put_random(bias) if bias else None,
+        weights=weights_identity(model, context.data_root),
+        notes=check_weights(networks.values(), context.data_root),
+    )
 
 
-def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None) -> Tokenizer:
+def load_tokenizer(context: RunContext, task: PartyTask) -> Tokenizer:
     """Return the tokenizer that ``model.vocab`` selects: learned on all training texts, from the hub, or local."""
+    model = as_kind(context.settings.model, ModelSettings)
     if model.vocab == "train":
         return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
     if model.vocab == "hub":
         return read_tokenizer(model.hub_id, model.revision)
-    return read_tokenizer(local_path(model.vocab, data_root))
+    return read_tokenizer(local_path(model.vocab, context.data_root))
 
 
 def _train_texts(task: PartyTask) -> list[str]:
@@ -100,23 +104,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
 
 
-def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """Return the notes of :func:`text_federation` on pretrained weights.
-
-    Raises:
-        UserError: The weights do not fit the model.
-    """
-    if model.weights == "scratch":
-        return []
-    size = vocabulary_size(load_tokenizer(model, task, data_root))
-    return _check_weights(_networks(model, task, size).values(), data_root)
-
-
-def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[str, Network]:
-    return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
-
-
-def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
+def check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
     """Check that the pretrained encoder fits each of ``networks``, before training; return notes on the encoder.
 
     Raises:
@@ -135,8 +123,11 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
     return list(described)
 
 
-def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
-    """Return the local vocabulary and weight files of ``model``, which the result lists with the task's files."""
+def model_files(context: RunContext) -> list[Opened]:
+    """Return the local vocabulary and weight files of a text model, which the result lists with the task's files."""
+    model, data_root = context.settings.model, context.data_root
+    if not isinstance(model, ModelSettings):
+        return []
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         source = local_path(model.vocab, data_root)
@@ -152,51 +143,60 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
     return data.files
 
 
-def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
-    """Encode ``examples`` and store them under ``key``, unless the store already has this key."""
-    with store.lock("tokens", key):
-        if store.find("tokens", key) is None:
-            encoded = encode(tokenizer, examples.texts, examples.pairs)
-            tensors = encoded.tensors() | {"labels": torch.from_numpy(examples.labels)}
-            store.put("tokens", key, tensors, {"texts": len(encoded), "tokens": len(encoded.ids)})
-    return ("tokens", key)
+@dataclass(frozen=True)
+class TextStore:
+    """The texts of a run, encoded by ``tokenizer`` and cached in the run's store."""
 
+    context: RunContext
+    tokenizer: Tokenizer
 
-def encoded_pool(examples: Examples, tokenizer: Tokenizer, max_length: int, store: Store) -> TextData:
-    """Return the encoded texts of all clients; cached in the store."""
-    return _stored(_encoded(examples, tokenizer, max_length, store), store)
+    @staticmethod
+    def of(context: RunContext, task: PartyTask) -> TextStore:
+        """Return the store of texts that uses the tokenizer of the run's model (:func:`load_tokenizer`)."""
+        return TextStore(context, load_tokenizer(context, task))
 
+    def put(self, examples: Examples, max_length: int | None = None) -> Ref:
+        """Encode ``examples`` with at most ``max_length`` tokens each (None: ``task.max_length``)."""
+        return self._put({"texts": examples.digest}, lambda: examples, max_length)
 
-def random_pool(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> TextData:
-    """Return encoded, unlabeled random texts; cached in the store."""
-    return _stored(_random_texts(bias, tokenizer, max_length, seed, store), store)
+    def put_random(self, bias: BiasSettings) -> Ref:
+        """Encode ``bias.texts`` random texts of ``bias.tokens`` word pieces.
 
+        Pieces are drawn uniformly, with replacement, from the whole vocabulary, including special and ## pieces, and
+        joined by blanks (KNOT App. D.1).
+        """
+        seed = self.context.settings.seed
 
-def _stored(ref: Ref, store: Store) -> TextData:
-    tensors = store.get(*ref).tensors()
-    return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
+        def draw() -> Examples:
+            size = (bias.texts, bias.tokens)
+            drawn = numpy_generator(seed, "random texts").integers(vocabulary_size(self.tokenizer), size=size)
+            texts = []
+            for row in drawn.tolist():
+                texts.append(" ".join(self.tokenizer.id_to_token(i) or "" for i in row))
+            return unlabeled_texts(texts)
 
+        return self._put({"random": [bias.texts, bias.tokens], "seed": seed}, draw)
 
-def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: Store) -> Ref:
-    words = digest(tokenizer.to_str())
-    key = digest({"texts": examples.digest, "words": words, "max_length": max_length})
-    return save_texts(examples, cut_to(tokenizer, max_length), key, store)
+    def read(self, ref: Ref) -> TextData:
+        """Return encoded texts in the format of the engines."""
+        tensors = self.context.store.get(*ref).tensors()
+        return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
+    def _put(self, content: Facts, make: Callable[[], Examples], max_length: int | None = None) -> Ref:
+        """Encode the examples of ``make``, unless the store has texts with this ``content``."""
+        length = max_length or self.context.settings.task.max_length
 
-def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> Ref:
-    """Store ``bias.texts`` random texts of ``bias.tokens`` word pieces.
+        def encoded() -> tuple[Tensors, Facts]:
+            examples = make()
+            tokens = encode(cut_to(self.tokenizer, length), examples.texts, examples.pairs)
+            facts = {"texts": len(tokens), "tokens": len(tokens.ids)}
+            return tokens.tensors() | {"labels": torch.from_numpy(examples.labels)}, facts
 
-    Pieces are drawn uniformly, with replacement, from the whole vocabulary, including special and ## pieces, and joined
-    by blanks (KNOT App. D.1).
-    """
-    words = digest(tokenizer.to_str())
-    key = digest({"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": seed})
-    if store.find("tokens", key) is not None:
+        key = digest({**content, "words": digest(self.tokenizer.to_str()), "max_length": length})
+        self.context.store.find_or_put("tokens", key, encoded)
         return ("tokens", key)
-    draw = numpy_generator(seed, "random texts")
-    drawn = draw.integers(vocabulary_size(tokenizer), size=(bias.texts, bias.tokens))
-    texts = []
-    for row in drawn.tolist():
-        texts.append(" ".join(tokenizer.id_to_token(i) or "" for i in row))
-    examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
-    return save_texts(examples, cut_to(tokenizer, max_length), key, store)
+
+
+def unlabeled_texts(texts: list[str]) -> Examples:
+    """Return ``texts`` as examples without labels."""
+    return Examples(texts, None, np.full(len(texts), UNLABELED, dtype=np.int64))

@@ -16,28 +16,26 @@ import numpy as np
 import torch
 
 from knot_runner import metrics
-from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.tasks import Examples, PartyTask
+from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.examples import selected_rows
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
 from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import cut_to
-from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
+from knot_runner.pipelines.context import RunContext, write_predictions
+from knot_runner.pipelines.federations.texts import TextStore, unlabeled_texts
 from knot_runner.pipelines.rounds import State
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, write_atomic, write_json
 
 VECTORS_PER_LABEL = 400
-#: (probabilities float32 [N, C], labels int64 [N]) of a test set
+#: Probabilities float32 [N, C] and labels int64 [N] of a test set.
 Predictions = tuple[np.ndarray, np.ndarray]
 
 
@@ -57,32 +55,36 @@ def evaluate(
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
     tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
-    after_p, evaluated = _on_tests(student, tests, executor), "global"
-    before_p = _on_tests(before, tests, executor) if before else {}
-    own_predictions = _on_own_tests(teachers, tests, executor)
-    if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
-        after_p, evaluated = own_predictions, "personalized"
+    own_p, evaluated = _predictions(teachers, tests, executor), "personalized"
+    before_p = _predictions(dict.fromkeys(tests, before), tests, executor) if before else {}
     parties = parties_after(federation, state)
     if parties:  # each party keeps its own model
-        after_p, evaluated = _on_own_tests(parties, tests, executor), "personalized"
-        before_p = own_predictions
-    arrays = {}
-    for prefix, predictions in (("", after_p), ("before/", before_p)):
-        for name, (probabilities, labels) in predictions.items():
-            arrays[f"{prefix}{name}.probabilities"] = torch.from_numpy(probabilities)
-            arrays[f"{prefix}{name}.labels"] = torch.from_numpy(labels)
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+        after_p, before_p = _predictions(parties, tests, executor), own_p
+    elif "selected_epoch" in state:
+        after_p, evaluated = _predictions(dict.fromkeys(tests, student), tests, executor), "global"
+    else:  # nothing was distilled: the teachers' own scores are the result
+        after_p = own_p
+    write_predictions(context.folder, after_p | {f"before/{name}": before_p[name] for name in before_p})
     _write_vectors(student, federation, executor, context.folder)
     if not context.settings.on_images and context.settings.task.probe:
-        write_probe(context, task, federation, state, executor)
-    return {
+        asked = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
+        write_probe(context, task, asked, executor)
+    facts = {
         "evaluated": evaluated,
         "metrics": measure_all(after_p, coordinates),
-        **({"parties": list(parties)} if parties else {}),
-        **({"before": measure_all(before_p, coordinates)} if before_p else {}),
-        "teachers": {name: measure_data_set(*own_predictions[name], coordinates) for name in own_predictions},
-        "baselines": _baselines(teachers, federation, executor, coordinates),
+        "teachers": _measured(own_p, coordinates),
+        "baselines": _measured(_baselines(teachers, federation, executor), coordinates),
     }
+    if parties:
+        facts |= {"parties": list(parties)}
+    if before_p:
+        facts |= {"before": measure_all(before_p, coordinates)}
+    return facts
+
+
+def _measured(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, dict[str, float]]:
+    """Return name -> metric -> value."""
+    return {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
@@ -108,39 +110,27 @@ def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) ->
 
 
 def _baselines(
-    teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor, coordinates: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """Evaluate every teacher, and the ensemble of several teachers, on the global model's test set.
-
-    Returns name -> metric -> value.
-    """
-    predictions, labels = {}, np.empty(0)
-    server, clients = federation.server, {client.name for client in federation.clients}
-    for party, teacher in teachers.items():  # clients read the original images, of which the server may see a view
-        test = server.originals.get("test", server.test) if party in clients else server.test
-        predictions[party], labels = _predicted(teacher, [test], executor)[0]
+    teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor
+) -> dict[str, Predictions]:
+    """Return the predictions of every teacher, and of several teachers' ensemble, on the global model's test set."""
+    server, clients, tests = federation.server, {client.name for client in federation.clients}, {}
+    for party in teachers:  # clients see the original images, even if the server sees a view of the images
+        tests[party] = server.originals.get("test", server.test) if party in clients else server.test
+    predictions = _predictions(teachers, tests, executor)
     if len(predictions) > 1:
-        predictions["ensemble"] = np.mean(list(predictions.values()), axis=0, dtype=np.float64).astype(np.float32)
-    return {name: measure_data_set(test, labels, coordinates) for name, test in predictions.items()}
+        shares, labels = zip(*predictions.values(), strict=True)
+        predictions["ensemble"] = np.mean(shares, axis=0, dtype=np.float64).astype(np.float32), labels[0]
+    return predictions
 
 
-def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of ``model`` on each party's test set (``tests``)."""
-    return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
-
-
-def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of each party's own model on the party's test set (``tests``)."""
-    return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
-
-
-def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
-    """Return the predictions of ``model`` on the stored ``tests``."""
-    requests = [model.predict("predictions", test) for test in tests]
-    predictions = []
-    for test, artifact in zip(tests, executor(requests), strict=True):
-        labels = executor.resources.store.get(*test).tensors()["labels"]
-        predictions.append((probabilities_of(artifact), labels.numpy()))
+def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
+    """Return the predictions of each party's model on the party's test set, for parties with both."""
+    names = [name for name in tests if name in models]
+    predicted = executor([models[name].predict("predictions", tests[name]) for name in names])
+    predictions = {}
+    for name, artifact in zip(names, predicted, strict=True):
+        labels = executor.resources.store.get(*tests[name]).tensors()["labels"]
+        predictions[name] = probabilities_of(artifact), labels.numpy()
     return predictions
 
 
@@ -156,50 +146,38 @@ def _write_vectors(student: TrainedModel, federation: PartyFederation, executor:
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
     """Store at most ``per_label`` examples of each label, drawn with ``seed``, for the scatter plots (App. C)."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
-    with store.lock(*ref):
-        if store.find(*ref) is None:
-            tensors = store.get(*examples).tensors()
-            draw = numpy_generator(seed, "balanced")
-            labels = tensors["labels"].numpy()
-            groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-            rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
-            kind = "images" if "pixels" in tensors else "texts"
-            store.put(*ref, selected_rows(tensors, rows), {kind: len(rows)})
+
+    def drawn() -> tuple[Tensors, Facts]:
+        tensors = store.get(*examples).tensors()
+        draw = numpy_generator(seed, "balanced")
+        labels = tensors["labels"].numpy()
+        groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
+        kind = "images" if "pixels" in tensors else "texts"
+        return selected_rows(tensors, rows), {kind: len(rows)}
+
+    store.find_or_put(*ref, drawn)
     return ref
 
 
-def write_probe(
-    context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
-) -> None:
-    """Write the predictions on paired sentences that differ in one word (App. D.2).
-
-    The student, the global model before distillation (if any) and every teacher make predictions.
-    """
-    settings, words_task = context.settings, context.settings.task
+def write_probe(context: RunContext, task: PartyTask, models: list[TrainedModel], executor: Executor) -> None:
+    """Write the predictions of ``models`` on paired sentences that differ in one word (App. D.2)."""
     rows = []
-    for probe, spec in words_task.probe.items():
+    for probe, spec in context.settings.task.probe.items():
         for template, words in itertools.product(spec["templates"], spec["words"]):
             rows.append((probe, template, list(words)))
     if not rows:
         return
     texts = [template.replace("{}", word) for _, template, words in rows for word in words]
-    tokenizer = cut_to(
-        load_tokenizer(as_kind(settings.model, ModelSettings), task, context.data_root), words_task.max_length
-    )
-    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": words_task.max_length})
-    examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
-    tokens = save_texts(examples, tokenizer, key, executor.resources.store)
-    student, before, teachers = trained_models(federation, state)
-    models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
+    tokens = TextStore.of(context, task).put(unlabeled_texts(texts))
     artifacts = executor([model.predict("probe", tokens) for model in models])
     records = []
     for model, artifact in zip(models, artifacts, strict=True):
         probabilities = iter(probabilities_of(artifact).tolist())
         for probe, template, words in rows:
             values = [next(probabilities) for _ in words]
-            records.append(
-                {"probe": probe, "template": template, "words": words, "model": model.name, "probabilities": values}
-            )
+            row = {"probe": probe, "template": template, "words": words}
+            records.append({**row, "model": model.name, "probabilities": values})
     write_json(context.folder / "probe.json", records)
 
 
@@ -223,29 +201,28 @@ def trained_models(
     federation: PartyFederation, state: State
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Return the student, the global model before distillation (if any), and the teachers by party."""
-    networks = {party.name: party.network for party in federation.teachers}
     network = federation.server.network
     student = TrainedModel("student", network, ref_of(state["student"]))
     before = TrainedModel("before", network, ref_of(state["before"])) if "before" in state else None
-    teachers = {}
-    for name in state:
-        if name.startswith("weights/"):
-            party = name.removeprefix("weights/")
-            teachers[party] = TrainedModel(party, networks.get(party, network), ref_of(state[name]))
-    return student, before, teachers
+    return student, before, _models_below("weights/", federation, state)
 
 
 def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
     """Return every party's model after mutual learning, including the server's model; {} for other methods."""
-    parties = [party for party in federation.teachers if f"after/{party.name}" in state]
-    if not parties:
-        return {}
-    models = {party.name: _trained(party, state[f"after/{party.name}"]) for party in parties}
-    return {**models, federation.server.name: _trained(federation.server, state["student"])}
+    models, server = _models_below("after/", federation, state), federation.server
+    if models:
+        models[server.name] = TrainedModel(server.name, server.network, ref_of(state["student"]))
+    return models
 
 
-def _trained(party: StoredParty, artifact: str) -> TrainedModel:
-    return TrainedModel(party.name, party.network, ref_of(artifact))
+def _models_below(prefix: str, federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
+    """Return the models whose entries in ``state`` begin with ``prefix``, by party."""
+    networks, models = {party.name: party.network for party in federation.teachers}, {}
+    for name in state:
+        if name.startswith(prefix):
+            party = name.removeprefix(prefix)
+            models[party] = TrainedModel(party, networks.get(party, federation.server.network), ref_of(state[name]))
+    return models
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
@@ -262,14 +239,14 @@ class FinishedRound:
     state: State
 
 
-def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
+def finished_rounds(context: RunContext, federation: PartyFederation) -> Iterator[FinishedRound]:
     """Yield every round of the run's method.
 
     Raises:
-        UserError: A stage is not in ``store``. The message names the first one.
+        UserError: A stage is not in the store. The message names the first one.
     """
     config, method = context.method, METHODS[context.method.algorithm]
-    state, round = method.init(config, federation), 0
+    state, round, store = method.init(config, federation), 0, context.store
     while requests := method.plan(config, state, federation, round):
         artifacts: list[Artifact] = []
         for request in requests:

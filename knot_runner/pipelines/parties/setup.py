@@ -9,7 +9,6 @@ from safetensors import SafetensorError
 from torch import nn
 
 from knot_runner.config.settings.families import family_of
-from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
 from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.config.settings.run import build_run
@@ -23,10 +22,10 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.images import image_federation
-from knot_runner.pipelines.federations.texts import load_tokenizer, model_files, text_federation
+from knot_runner.pipelines.federations.parties import image_federation
+from knot_runner.pipelines.federations.texts import load_tokenizer, text_federation
 from knot_runner.pipelines.transfer_set import with_other_set
-from knot_runner.provenance import DATA_CHANGE, Opened, data_changes
+from knot_runner.provenance import DATA_CHANGE, data_changes
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError
 
@@ -49,23 +48,20 @@ def read_parties(context: RunContext) -> PartyTask:
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 
-def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Put the examples of ``task`` into ``store``, and return the federation.
+def make_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
+    """Put the examples of ``task`` into the run's store, and return the federation.
 
     ``bias``: also create random examples to measure probability biases.
 
     Raises:
         UserError: The examples do not fit the models.
     """
-    settings, config = context.settings, context.method
-    distills = isinstance(config, DistillSettings)
-    if distills:
+    config = context.method
+    if isinstance(config, DistillSettings):
         check_finished_teachers(context, task)
-    if settings.on_images:
-        federation = image_federation(settings, task, store, bias)
-    else:
-        federation = text_federation(settings, task, store, context.data_root, bias)
-    return with_teachers(federation, config, store) if distills else federation
+    make = image_federation if context.settings.on_images else text_federation
+    federation = make(context, task, bias)
+    return with_teachers(federation, config, context.store) if isinstance(config, DistillSettings) else federation
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
@@ -92,21 +88,14 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
     return dataclasses.replace(federation, clients=tuple(teachers))
 
 
-def model_sources(context: RunContext) -> list[Opened]:
-    """Return the local vocabulary and weight files, which the result lists with the task's files."""
-    if not isinstance(context.settings.model, ModelSettings):
-        return []
-    return model_files(context.settings.model, context.data_root)
-
-
 # ------------------------------------------------------------------------------------------------- finished teachers
 
 
-#: Where the store keeps the weights of finished runs.
+#: Stage of the store with the weights of finished runs.
 FINISHED_STAGE = "finished"
 
 
-#: Settings of a task that decide neither which examples are trained and tested on nor how a model reads them.
+#: Task settings that affect neither the training and test examples nor how a model reads them.
 FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length", "probe", "score")
 
 
@@ -132,8 +121,8 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
         run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
-        theirs = load_tokenizer(settings.model, run.services.parties(run), run.data_root)
-        if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
+        theirs = load_tokenizer(run, run.services.parties(run))
+        if theirs.to_str() != load_tokenizer(context, task).to_str():
             hint = "Use the same model.vocab, or the same texts and model.vocab_size"
             raise UserError(f"run {teacher.run} has a different vocabulary than the student", key, hint=hint)
 
@@ -169,10 +158,12 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
         tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
-    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
-    if not needed <= set(tensors) <= set(wanted) or any(tensors[name].shape != wanted[name] for name in tensors):
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # which no engine reads
+    except RuntimeError:  # other shapes
+        fits = False
+    if not fits:
         problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
         raise UserError(problem, key, hint="Use a run with one global model or one student")
-    model.load_state_dict(tensors, strict=False)
     return model

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel, Engine
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.around import training_flops
-from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import check_outcomes
 from knot_runner.methods.personalization import PERSONALIZATIONS
@@ -32,25 +29,19 @@ from knot_runner.methods.personalization.contract import (
     personal_training,
 )
 from knot_runner.methods.personalization.curve import point_facts, trade_offs
-from knot_runner.pipelines.clients import Setup
-from knot_runner.pipelines.context import RunContext, total_seconds
-from knot_runner.pipelines.personalization.client_matrix import (
-    ClientMatrix,
-    TestRows,
-    count,
-    deployed_matrix,
-    logits_of,
-)
-from knot_runner.pipelines.rounds import Advanced, TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.scores import TestPredictions
+from knot_runner.methods.personalization.matrix import TestRows, count
+from knot_runner.pipelines.clients import FederatedContext
+from knot_runner.pipelines.context import RunRecord, total_seconds
+from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, deployed_matrix, logits_on
+from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
+from knot_runner.pipelines.scores import TestPredictions, own_predictions
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, removal, write_atomic
 
-#: Below the run's folder: commits of what follows the rounds.
+#: Folder below the run's folder with the commits of personalization.
 PERSONAL_COMMITS = "personalization"
-#: Below the run's folder: models that may be deployed, until it is known which ones are; of more bytes none are kept.
-MODELS_FOLDER = "personal_models"
+#: Models that may be deployed are kept in the state if they have at most this many bytes.
 MODELS_BYTES = 1 << 31
 
 
@@ -67,26 +58,23 @@ class PersonalModels:
     models: dict[int, ClientModel]
     predictions: TestPredictions
     measures: dict[str, float]
-    flops: int | None = None
+    flops: int | None
 
 
-def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
-    """Run each client's personalization after the rounds; return the result with the deployed models."""
-    work = _Work(context, setup, engine, before.method, before.state)
-    folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
-    state, rows = run_rounds(work.advance, context.commits(data, folder), work.begin)
-    personal, facts = work.result(state)
+def personalize(run: FederatedContext, state: FederatedState, record: RunRecord) -> PersonalModels:
+    """Run each client's personalization after the rounds, which ended in ``state``; return the deployed models."""
+    context, work = run.context, _Work(run, state)
+    commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
+    state, rows = run_rounds(work.advance, commits, work.begin)
+    flops = [row["client_flops"] for row in rows]
+    personal, facts = work.result(state, None if None in flops else sum(flops))
     for point in facts["points"]:
         context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})
-    for folder in (PERSONAL_COMMITS, MODELS_FOLDER):
-        with removal(), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(context.folder / folder)
-    flops = [row["client_flops"] for row in rows]
-    if None not in flops:
-        personal = replace(personal, flops=sum(flops))
-    seconds = before.seconds | {"personalization": total_seconds(rows)}
-    facts = before.facts | {"personalization": facts}
-    return replace(before, facts=facts, seconds=seconds, personal=personal)
+    with removal(), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(context.folder / PERSONAL_COMMITS)
+    record.add(personalization=facts)
+    record.seconds.update(personalization=total_seconds(rows))
+    return personal
 
 
 class _Work:
@@ -94,22 +82,19 @@ class _Work:
 
     In addition to the method's state, the state holds the record of every point: ``record/correct`` [points, K, K],
     ``record/loss`` [points, K, K], ``record/valid`` [points, K], and ``record/logits`` [points, M, C]. The logits are
-    those of each client's model on its own test examples, one client after another.
+    those of each client's model on its own test examples, one client after another. ``model/<point>/<client>/`` are
+    models that may be deployed.
     """
 
-    def __init__(
-        self, context: RunContext, setup: Setup, engine: Engine, method: RoundMethod, state: FederatedState
-    ) -> None:
-        self.context, self.setup, self.engine = context, setup, engine
-        self.spec = context.method.personalization
+    def __init__(self, run: FederatedContext, state: FederatedState) -> None:
+        self.run, self.spec = run, run.config.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
-        start = partial(method.deployed, context.method, state, setup.federation)
-        self.federation = PersonalFederation.after(setup.federation, context.method, start, setup.partition.groups)
+        start = partial(run.deployed, state)
+        self.federation = PersonalFederation.after(run.federation, run.config, start, run.setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = TestRows.of(self.federation.rows("test"))
-        self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
-        known = self.federation, setup.test.labels, self.classes, engine
-        self.start = deployed_matrix(method, context.method, state, *known)
+        self.labels = run.setup.test.labels[self.tests.rows]
+        self.start = deployed_matrix(run, state)
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
@@ -119,11 +104,8 @@ class _Work:
         if size <= MODELS_BYTES:
             return points
         hint = ". To save the last ones, use method.personalization.select=last" if len(points) > 1 else ""
-        self.context.note(f"The personalized models are evaluated but not saved: {size / 2**30:.1f} GiB{hint}.")
+        self.run.context.note(f"The personalized models are evaluated but not saved: {size / 2**30:.1f} GiB{hint}.")
         return range(0)
-
-    def _model_file(self, point: int, client: int) -> Path:
-        return self.context.folder / MODELS_FOLDER / f"{point}-{client}.safetensors"
 
     def begin(self) -> FederatedState:
         """Return the state before the first round: an empty record."""
@@ -132,21 +114,21 @@ class _Work:
             "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
             "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
             "record/valid": torch.zeros(points, clients, dtype=torch.int32),
-            "record/logits": torch.zeros(points, len(self.tests.places), self.classes),
+            "record/logits": torch.zeros(points, len(self.tests.places), self.run.classes),
         }
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
         """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.Advance`."""
-        kind, spec, federation, flops = self.kind, self.spec, self.federation, self.setup.example_flops
+        kind, spec, federation, flops = self.kind, self.spec, self.federation, self.run.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)
         if not requests:
             return None
-        trained = self.engine.train(requests)
+        trained = self.run.engine.train(requests)
         check_outcomes(round, trained, federation, "a smaller method.personalization.lr")
         state, row = kind.method.fold(spec, state, federation, round, requests, trained)
         for number, models in kind.measured(spec, federation, state, round):
             self._record(state, number, models)
-        self.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")
+        self.run.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")
         row["client_flops"] = None if flops is None else sum(training_flops(request, flops) for request in requests)
         return state, row
 
@@ -161,9 +143,9 @@ class _Work:
             models = self._estimated(number, models)
         if number in self.kept:
             for client, model in models.items():
-                tensors = {"weights": model.weights, "buffers": model.buffers}
-                write_atomic(self._model_file(number, client), tensor_parts(tensors))
-        for client, logits in self._logits(models.items()):
+                state[f"model/{number}/{client}/weights"] = model.weights
+                state[f"model/{number}/{client}/buffers"] = model.buffers
+        for client, logits in zip(models, logits_on(self.run, self.tests, models.items()), strict=True):
             if not logits.isfinite().all():
                 name = federation.clients[client].name
                 what = f"diverged after the rounds at {name}, step {step}: the predictions of its model are not finite"
@@ -174,11 +156,8 @@ class _Work:
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
         held = {client: rows for client, rows in enumerate(federation.rows("valid")) if client in models and len(rows)}
         requests = [federation.inference(client, models[client], rows, "train") for client, rows in held.items()]
-        for (client, rows), logits in zip(held.items(), self.engine.logits(requests), strict=True):
-            state["record/valid"][number, client] = int((logits.argmax(1) == self.setup.data.labels[rows]).sum())
-
-    def _logits(self, models: Iterable[tuple[int, ClientModel]]) -> Iterator[tuple[int, Tensor]]:
-        return logits_of(self.engine, self.tests, models, self.classes, self.federation)
+        for (client, rows), logits in zip(held.items(), self.run.engine.logits(requests), strict=True):
+            state["record/valid"][number, client] = int((logits.argmax(1) == self.run.setup.data.labels[rows]).sum())
 
     def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
         """Return the ``models`` of point ``number`` with new running statistics.
@@ -190,11 +169,14 @@ class _Work:
             recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
             still = replace(recipe, lr=0.0, optimizer="sgd")
             requests.append(personal_training(self.federation, client, step, model, still))
-        trained = self.engine.train(requests)
+        trained = self.run.engine.train(requests)
         return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
-    def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
-        """Summarize the record and write it into the run's folder; return the deployed models and the facts."""
+    def result(self, state: FederatedState, flops: int | None) -> tuple[PersonalModels, Facts]:
+        """Summarize the record and write it into the run's folder; return the deployed models and the facts.
+
+        ``flops``: the FLOPs of all training, None if unknown.
+        """
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = [len(rows) for rows in federation.rows("train")]
@@ -209,38 +191,33 @@ class _Work:
         chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(points) - 1
         start = before.measures(federation)
         arrays = {"examples": before.examples, "start": before.correct, "correct": correct, "loss": loss}
-        more = {}
+        more: Facts = {}
         if self.kind.finish is not None:
             arrays_of_kind, more = self.kind.finish(self.spec, federation, state, self._losses)
             arrays |= arrays_of_kind
-        write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
-        curve = trade_offs(points, start, 1 / self.classes)
+        write_atomic(self.run.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
+        curve = trade_offs(points, start, 1 / self.run.classes)
         facts = {"kind": self.spec.kind, "start": start, "points": points, "chosen": chosen, **curve, **more}
         models = {}
         if chosen in self.kept:
             for client in federation.everyone:
-                models[client] = ClientModel(**load_file(self._model_file(chosen, client)))
+                names = (f"model/{chosen}/{client}/{part}" for part in ("weights", "buffers"))
+                models[client] = ClientModel(*(state[name] for name in names))
         predictions = self._predictions(state["record/logits"][chosen])
-        return PersonalModels(models, predictions, measures[chosen]), facts
+        return PersonalModels(models, predictions, measures[chosen], flops), facts
 
     def _losses(self, client: int, models: Iterable[ClientModel]) -> Tensor:
         """Return each model's mean loss on every client's test examples [models, K].
 
         The loss is NaN for a client without counted test examples.
         """
-        shown = self._logits((client, model) for model in models)
-        losses = [count(self.tests, logits, self.labels, client)[1] for _, logits in shown]
+        shown = logits_on(self.run, self.tests, ((client, model) for model in models))
+        losses = [count(self.tests, logits, self.labels, client)[1] for logits in shown]
         return torch.stack(losses) / self.start.examples[client].double()
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
-        sizes = [len(rows) for rows in self.federation.rows("test")]
+        """Return the predictions of each client's model on its own test examples, whose ``logits`` [M, C] are given."""
+        federation, sizes = self.federation, [len(rows) for rows in self.federation.rows("test")]
         parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
-        hits = [(client_logits.argmax(1) == truth).double() for client_logits, truth in zip(parts, labels, strict=True)]
-        accuracies = [float(client_logits.mean()) if len(client_logits) else None for client_logits in hits]
-        seen, unseen = list(self.federation.numbers), self.federation.unseen
-        return TestPredictions(
-            torch.cat([parts[client] for client in seen]),
-            torch.cat([labels[client] for client in seen]),
-            [accuracies[client] for client in seen],
-            [accuracies[client] for client in unseen],
-        )
+        clients = [*federation.numbers, *federation.unseen]
+        return own_predictions([parts[k] for k in clients], [labels[k] for k in clients], len(federation))

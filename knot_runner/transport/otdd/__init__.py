@@ -1,10 +1,10 @@
 """Distances between sets of labeled samples, federated and exact (OTDD, Alvarez-Melis and Fusi 2020; FedWaD 4, D.3).
 
-``distance_matrix`` computes the distances between all sets.
+``computed_distances`` computes the distances between all sets.
 """
 
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points
-from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.matrix import computed_distances
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 
-__all__ = ["ClassTable", "LabeledSamples", "class_table", "distance_matrix", "draw_times", "first_points"]
+__all__ = ["ClassTable", "LabeledSamples", "class_table", "computed_distances", "draw_times", "first_points"]

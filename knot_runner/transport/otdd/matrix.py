@@ -40,23 +40,15 @@ from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
-#: Called with the pairs and values of every finished tile.
-_Progress = Callable[[list[SetPair], list[float]], None]
 
 
-def distance_matrix(
-    sets: list[LabeledSamples],
-    options: OtddSettings,
-    seed: int,
-    workers: int,
-    done: dict[SetPair, float] | None = None,
-    progress: _Progress | None = None,
-) -> np.ndarray:
-    """Return squared distances [N, N] between N sets of samples, float64, symmetric, 0 on the diagonal.
+def computed_distances(
+    sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, known: dict[SetPair, float]
+) -> Iterator[dict[SetPair, float]]:
+    """Yield squared distances between sets of samples by pair (i, j), i < j: one dict for each finished tile of pairs.
 
-    ``done``: values of pairs (i, j), i < j, that are already known and are not computed again. A tile with missing
-    pairs is computed as a whole (a few seconds). The matrix is therefore bitwise equal for any ``done`` and number of
-    ``workers``. ``progress`` receives the new pairs of every tile. Draws are keyed by seed and pair
+    ``known``: values of pairs that are not computed again. A tile with missing pairs is computed as a whole (a few
+    seconds), so values are bitwise equal for any ``known`` and number of ``workers``. Draws are keyed by seed and pair
     (first_iteration.py).
 
     Raises:
@@ -65,19 +57,11 @@ def distance_matrix(
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
         raise UserError(f"the data sets have different numbers of features: {sorted(features)}", "samples")
-    known = dict(done or {})
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
     left = [pairs for pairs in tiles if any(pair not in known for pair in pairs)]
     for pairs, values in _computed(sets, options, seed, workers, left):
-        fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
-        known.update(fresh)
-        if progress is not None:
-            progress(list(fresh), list(fresh.values()))
-    matrix = np.zeros((len(sets), len(sets)))
-    for (i, j), value in known.items():
-        matrix[i, j] = matrix[j, i] = value
-    return matrix
+        yield {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
 
 
 def _computed(

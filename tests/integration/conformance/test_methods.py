@@ -1,5 +1,6 @@
 """Federated algorithms, alone and with what goes on top of them, keep the contract of :mod:`knot_runner.testing`."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -126,81 +127,62 @@ def test_run_resumes_after_every_commit(name, tmp_path):
     checks.check_resumption(RESUMED[name], tmp_path)
 
 
-def moved_by_call():
+CALLS = itertools.count(1)
+
+
+def moved_by_call(*arguments):
     """A fold that depends on how often this process has called it."""
-    calls = []
-
-    def fold(*arguments):
-        calls.append(1)
-        state, row = METHODS["fedprox"].fold(*arguments)
-        return {**state, "weights": state["weights"] * (1 + 1e-3 * len(calls))}, row
-
-    return {"fold": fold}
+    state, row = METHODS["fedprox"].fold(*arguments)
+    return {**state, "weights": state["weights"] * (1 + 1e-3 * next(CALLS))}, row
 
 
-def beyond_the_mean():
+def beyond_the_mean(config, state, federation, round, mean, share):
     """A fold that moves the model by more than the mean of the clipped updates."""
-
-    def fold(config, state, federation, round, mean, share):
-        doubled = {name: 2 * part for name, part in mean.items()}
-        return METHODS["fedprox"].fold(config, state, federation, round, doubled, share)
-
-    return {"fold": fold}
+    doubled = {name: 2 * part for name, part in mean.items()}
+    return METHODS["fedprox"].fold(config, state, federation, round, doubled, share)
 
 
-def by_degrees_of_freedom():
+def by_degrees_of_freedom(config, state, federation, round, mean, share):
     """A fold that divides by the number of clients less one."""
-
-    def fold(config, state, federation, round, mean, share):
-        after, row = METHODS["fedprox"].fold(config, state, federation, round, mean, share)
-        return {**after, "weights": after["weights"] / (share * len(federation) - 1)}, row
-
-    return {"fold": fold}
+    after, row = METHODS["fedprox"].fold(config, state, federation, round, mean, share)
+    return {**after, "weights": after["weights"] / (share * len(federation) - 1)}, row
 
 
-def moved_by_plan():
+def moved_by_plan(config, state, *more):
     """A plan that writes into the state."""
-
-    def plan(config, state, *more):
-        state["weights"].mul_(0.9)
-        return METHODS["fedprox"].plan(config, state, *more)
-
-    return {"plan": plan}
+    state["weights"].mul_(0.9)
+    return METHODS["fedprox"].plan(config, state, *more)
 
 
-def by_variance_of_labels():
+def by_variance_of_labels(config, state, federation, *more):
     """A plan that divides a client's learning rate by the variance of its labels."""
-
-    def plan(config, state, federation, *more):
-        requests = METHODS["fedprox"].plan(config, state, federation, *more)
-        spread = [float(federation.train_labels[request.rows].double().var()) for request in requests]
-        whole = requests[0].recipe.lr
-        rates = [whole / variance if variance else math.inf for variance in spread]
-        recipes = [replace(request.recipe, lr=lr) for request, lr in zip(requests, rates, strict=True)]
-        return [replace(request, recipe=recipe) for request, recipe in zip(requests, recipes, strict=True)]
-
-    return {"plan": plan}
+    requests = []
+    for request in METHODS["fedprox"].plan(config, state, federation, *more):
+        variance = float(federation.train_labels[request.rows].double().var())
+        lr = request.recipe.lr / variance if variance else math.inf
+        requests.append(replace(request, recipe=replace(request.recipe, lr=lr)))
+    return requests
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "check", "message"), [
-    (moved_by_plan, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
-    (by_variance_of_labels, checks.check_clients_of_one_class, "the run has diverged"),
-    (moved_by_call, checks.check_workers_agree, "two workers and one leave different result, rows"),
-    (moved_by_call, checks.check_resumption, "an interrupted run and one left alone leave different result, rows"),
-    (moved_by_call, checks.check_engines_agree, "lean and loop: "),
-    (beyond_the_mean, checks.check_clipping, "the global model moves by"),
-    (by_degrees_of_freedom, checks.check_one_client, "the run has diverged"),
+    ({"plan": moved_by_plan}, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
+    ({"plan": by_variance_of_labels}, checks.check_clients_of_one_class, "the run has diverged"),
+    ({"fold": moved_by_call}, checks.check_workers_agree, "two workers and one leave different result, rows"),
+    ({"fold": moved_by_call}, checks.check_resumption, "one left alone leave different result, rows"),
+    ({"fold": moved_by_call}, checks.check_engines_agree, "lean and loop: "),
+    ({"fold": beyond_the_mean}, checks.check_clipping, "the global model moves by"),
+    ({"fold": by_degrees_of_freedom}, checks.check_one_client, "the run has diverged"),
 ])  # fmt: skip
-def test_check_finds_what_is_wrong(wrong, check, message, tmp_path, monkeypatch):
-    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **wrong()))
+def test_broken_method_is_reported(wrong, check, message, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **wrong))
     with pytest.raises(AssertionError, match=message):
         check(["method=fedavg"], tmp_path)
 
 
-def test_clipping_check_allows_momentum_of_clipped_updates_only(tmp_path, monkeypatch):
+def test_clipping_check_allows_momentum(tmp_path, monkeypatch):
     words = ["method=fedavg", "method.server.optimizer=momentum"]
     checks.check_clipping(words, tmp_path / "right")
-    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **beyond_the_mean()))
+    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], fold=beyond_the_mean))
     with pytest.raises(AssertionError, match="the global model moves by"):
         checks.check_clipping(words, tmp_path / "wrong")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
-from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.clients import FederatedContext
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
@@ -72,7 +74,9 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
         after = states[1][f"client/{client}/weights"]
         close(after, weights.detach())
         assert torch.equal(method.deployed(config, states[1], federation, client).weights, after)
-    actual = scores.predict_test(method, config, states[1], federation, data.labels, engine)
+    setup = SimpleNamespace(federation=federation, test=data)
+    run = FederatedContext(SimpleNamespace(method=config), setup, method, engine)
+    actual = scores.predict_test(run, states[1])
     models = [method.deployed(config, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
             for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip

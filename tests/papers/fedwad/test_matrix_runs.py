@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.load import read_digits
-from knot_runner.engine.commit import Checkpoint, Commits
+from knot_runner.engine.commit import Commits
 from knot_runner.papers.fedwad import matrix
 from knot_runner.pipelines import clustered
 from knot_runner.pipelines.context import RunContext
@@ -25,11 +25,6 @@ from tests.tiny import SETS
 def context(out: Path, *overrides: str) -> RunContext:
     (job,), _ = compose_all([*SETS, f"paths.output_dir={out}", *overrides])
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
-
-
-def samples() -> list[LabeledSamples]:
-    rng = np.random.default_rng(0)
-    return [LabeledSamples(rng.normal(i, 1, (20, 4)), rng.integers(0, 2, 20)) for i in range(3)]
 
 
 def test_distances_between_stand_ins_are_exact_otdd(tmp_path):
@@ -60,7 +55,7 @@ def test_matrix_runs_on_same_samples_share_artifact(tmp_path, monkeypatch):
     one = run(tmp_path, *SETS, "method.otdd.samples=500").result
     (first,) = tmp_path.glob("artifacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
-    monkeypatch.setattr(clustered, "distance_matrix", None)  # whoever computes again fails
+    monkeypatch.setattr(clustered, "computed_distances", None)  # whoever computes again fails
     other = run(tmp_path, *SETS, "method.otdd.samples=600").result
     assert one["matrix"] == other["matrix"] and one["artifact"] == other["artifact"] == first.name
 
@@ -121,19 +116,6 @@ def test_labeled_rejects_clients_with_nan_or_no_images(tmp_path):
             clustered.labeled(one, one.method.otdd, task_of(pixels), rows, 0)
 
 
-def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
-    def broken(sets, options, seed, workers, known, progress):
-        progress([(0, 1)], [4.0])
-        progress([(0, 2)], [float("nan")])
-
-    monkeypatch.setattr(clustered, "distance_matrix", broken)
-    one = context(tmp_path)
-    with refuses():
-        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.method.otdd, "data")
-    (folder,) = tmp_path.glob("artifacts/distances/*")
-    assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
-
-
 def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
     words = [word for word in CLIENTS if not word.startswith("partition")]
     with refuses():
@@ -165,10 +147,10 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     save, calls = Commits.save, []
 
     def dying(self, *work):
-        save(self, *work)
-        calls.append(work)
+        calls.append(save(self, *work))
         if len(calls) == 3:
             raise Killed
+        return calls[-1]
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Commits, "save", dying)
@@ -177,8 +159,8 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
     state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]
     committed = set(map(tuple, np.argwhere(np.isfinite(state)).tolist()))
-    compute, known = clustered.distance_matrix, []
-    monkeypatch.setattr(clustered, "distance_matrix", lambda *given: known.append(set(given[4])) or compute(*given))
+    compute, known = clustered.computed_distances, []
+    monkeypatch.setattr(clustered, "computed_distances", lambda *given: known.append(set(given[4])) or compute(*given))
     run(tmp_path / "killed", *CLIENTS)
     assert 3 <= len(committed) < 66 and known == [committed]
     assert result_of(tmp_path / "killed")["matrix"] == result_of(tmp_path / "alone")["matrix"]

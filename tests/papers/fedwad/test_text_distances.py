@@ -155,7 +155,7 @@ def test_cls_features_match_the_initial_encoder(tmp_path):
     """The last hidden state at [CLS], one text after another."""
     run = context(tmp_path, "method.otdd.features.kind=cls")
     pool = read(run)
-    vocabulary = load_tokenizer(run.settings.model, pool.whole, None).get_vocab()
+    vocabulary = load_tokenizer(run, pool.whole).get_vocab()
     encoder = initial_network(text_features.Network(run.settings.model, len(vocabulary), 5), 0, None).bert.eval()
     tokenizer = BertWordPieceTokenizer(vocab=vocabulary, lowercase=True)
     tokenizer.enable_truncation(run.settings.task.max_length)
@@ -179,7 +179,7 @@ def test_distances_of_texts_are_pots(tmp_path):
     pool, partition = clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
     sets = labeled(run, run.method.otdd, pool, partition.train, 0)
-    found = compute_distances(run, sets, partition.names, run.method.otdd, pool.digest).tensors()["matrix"].numpy()
+    found = compute_distances(run, sets, run.method.otdd, pool.digest).tensors()["matrix"].numpy()
     points = space_of(run, pool).points(pool.train)
     augmented = []
     for rows in partition.train[:2]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, weight_files
-from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
+from knot_runner.pipelines.federations.texts import check_weights, load_tokenizer, weights_identity
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.unit.models.test_bert import SHAPE, SPEC
@@ -79,10 +80,10 @@ def test_first_model_starts_from_pretrained_weights(saved):
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
     model = initial_model(place, network, None, seed=5).bert.state_dict()
     assert all(torch.equal(model[name], tensor) for name, tensor in tensors.items())
-    (note,) = _check_weights([network, network, Network(SPEC, 500, 5)], root)
+    (note,) = check_weights([network, network, Network(SPEC, 500, 5)], root)
     assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
     with refuses():
-        _check_weights([network, Network(dataclasses.replace(LOCAL, layers=3), 500, 5)], root)
+        check_weights([network, Network(dataclasses.replace(LOCAL, layers=3), 500, 5)], root)
 
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
@@ -238,7 +239,8 @@ def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):
         return theirs
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", read)
-    assert load_tokenizer(HUB, None, None).encode("good Good food").ids == [2, 5, 1, 6, 3]
+    context = SimpleNamespace(settings=SimpleNamespace(model=HUB))
+    assert load_tokenizer(context, None).encode("good Good food").ids == [2, 5, 1, 6, 3]
     assert asked == [("someone/tiny", "abc123")]
 
     def refuse(*_, **__):
@@ -246,7 +248,7 @@ def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
     with refuses():
-        load_tokenizer(HUB, None, None)
+        load_tokenizer(context, None)
 
 
 def test_weights_identity_knows_the_weights(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
 from knot_runner.pipelines.federations.parties import used_examples
-from knot_runner.pipelines.federations.texts import _random_texts, text_federation
+from knot_runner.pipelines.federations.texts import TextStore, text_federation
 from knot_runner.pipelines.parties.evaluation import balanced_subset
 from tests.tiny import TINY
 
@@ -22,8 +24,9 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]
 
 def random_texts(store, seed):
     words = [*WORDS, *(f"word{chr(97 + i)}" for i in range(26))]
-    ref = _random_texts(BiasSettings(300, 30, 1, "uniform"), make_tokenizer(words), 40, seed, store)
-    return store.get(*ref).tensors(), words
+    settings = SimpleNamespace(seed=seed, task=SimpleNamespace(max_length=40))
+    texts = TextStore(SimpleNamespace(settings=settings, store=store), make_tokenizer(words))
+    return store.get(*texts.put_random(BiasSettings(300, 30, 1, "uniform"))).tensors(), words
 
 
 def test_random_texts_are_pieces_of_the_vocabulary(tmp_path):
@@ -57,7 +60,8 @@ def test_text_federation_has_sizes_of_training_parts(tmp_path):
     task = load_task(job.settings.task, None)
     train = task.datasets["Cell"].splits["train"]
     task.datasets["Cell"].splits["train"] = Examples(train.texts[:20], None, train.labels[:20])
-    federation = text_federation(job.settings, task, Store(tmp_path), None, None)
+    context = SimpleNamespace(settings=job.settings, store=Store(tmp_path), data_root=None)
+    federation = text_federation(context, task, None)
     sizes = {"Cell": 20, "Cloths": 30, "Toys": 30, "Food": 30, "Grocery": 30}
     assert {party.name: party.size for party in federation.parties} == sizes
     assert [client.name for client in federation.clients] == ["Cell", "Cloths", "Toys"]

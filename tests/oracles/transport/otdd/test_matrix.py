@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
+from knot_runner.transport.otdd import LabeledSamples, computed_distances, draw_times, first_points
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.first_iteration import cut_tiles
 from knot_runner.transport.otdd.matrix import run_tasks
@@ -15,6 +15,15 @@ from tests.golden.messages import refuses
 from tests.oracles.transport.otdd.pair import FORMS, exact_otdd, pair_distance
 
 SEED = 3
+
+
+def distance_matrix(sets, options, seed, workers):
+    """All distances as a symmetric matrix."""
+    matrix = np.zeros((len(sets), len(sets)))
+    for values in computed_distances(sets, options, seed, workers, {}):
+        for (i, j), value in values.items():
+            matrix[i, j] = matrix[j, i] = value
+    return matrix
 
 
 def plain(sets, options):
@@ -66,21 +75,16 @@ def test_exact_solver_has_float64_alone(sets, options):
 def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, monkeypatch):
     """In all digits: two processes, and a second call that is given some of the pairs, of (2, 5) a part of a tile."""
     monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
-    data, options, heard = sets(10), with_fedwad(t="random"), {}
+    data, options = sets(10), with_fedwad(t="random")
     whole = distance_matrix(data, options, SEED, 1)
     np.testing.assert_array_equal(distance_matrix(data, options, SEED, 2), whole)
     known = {(0, 1): whole[0, 1], (2, 5): -1.0, (3, 6): whole[3, 6]}
-
-    def hear(pairs, values):
-        heard.update(zip(pairs, values, strict=True))
-
-    again = distance_matrix(data, options, SEED, 1, known, hear)
-    assert again[2, 5] == again[5, 2] == -1.0  # what is known is kept, not computed again
-    again[2, 5] = again[5, 2] = whole[2, 5]
-    np.testing.assert_array_equal(again, whole)
-    assert heard == {pair: whole[pair] for pair in itertools.combinations(range(10), 2) if pair not in known}
+    new = {}
+    for values in computed_distances(data, options, SEED, 1, known):
+        new |= values
+    assert new == {pair: whole[pair] for pair in itertools.combinations(range(10), 2) if pair not in known}
     known = {pair: 2.0 for pair in itertools.combinations(range(3), 2)}
-    assert distance_matrix(data[:3], options, SEED, 2, known)[0].tolist() == [0, 2, 2]
+    assert not list(computed_distances(data[:3], options, SEED, 2, known))
 
 
 def test_first_points_and_times_depend_on_seed_and_pair_alone(with_fedwad):
