@@ -97,3 +97,17 @@ def tar(path: Path, files: dict[str, bytes]) -> Path:
 def binary(pixels: np.ndarray, *labels: np.ndarray) -> bytes:
     """CIFAR records: label bytes, then the planes of ``pixels`` [N, 3, 32, 32]."""
     return np.concatenate([*(y[:, None] for y in labels), pixels.reshape(len(pixels), -1)], 1).astype("u1").tobytes()
+
+
+def python2(pixels: np.ndarray, labels: list[int], key: str = "labels") -> bytes:
+    """A batch, opcode by opcode as Python 2's cPickle wrote the official files (protocol 2, dtype code in bytes)."""
+    data = pixels.tobytes()
+    return b"".join([
+        b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03",
+        b"U" + bytes([len(key)]) + key.encode() + b"q\x04]q\x05(" + b"".join(b"K" + bytes([y]) for y in labels) + b"e",
+        b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\t",
+        b"(K\x01" + b"M" + struct.pack("<H", len(pixels)) + b"M\x00\x0c\x86",
+        b"cnumpy\ndtype\nq\nU\x02u1K\x00K\x01\x87Rq\x0b(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+        b"\x89T" + struct.pack("<I", len(data)) + data + b"tb",
+        b"U\tfilenamesq\x0c]q\r(" + b"".join(b"U\x05a.png" for _ in labels) + b"eu.",
+    ])  # fmt: skip

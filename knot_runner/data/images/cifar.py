@@ -1,14 +1,19 @@
-"""CIFAR-10 and CIFAR-100 in the official binary version, in a folder or a tar archive.
+"""CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
-Each image is a record of label bytes (CIFAR-100: coarse, then fine) and 3,072 bytes: 32x32 planes of red, green and
-blue.
+Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
+a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads it without
+unpickling: it interprets only the opcodes and names that plain data needs and refuses all others, so that nothing in
+the file is ever called or imported.
 """
 
 from __future__ import annotations
 
+import pickletools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +25,7 @@ from knot_runner.util.errors import UserError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3072
-MAX_BYTES = 400_000_000  # of a batch file; the official ones have 154 MB at most
+MAX_BYTES = 400_000_000  # of a batch file; the official ones have 155 MB at most
 #: images of the official releases
 CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
@@ -34,12 +39,13 @@ class CifarLayout:
     label_bytes: int
 
 
-#: If a folder has both releases, the first one is read.
+_TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+#: where a folder has several releases, the first one here is read
 CIFAR_LAYOUTS = (
-    CifarLayout(
-        "cifar-10-batches-bin", {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}, 1
-    ),
+    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, 1),
     CifarLayout("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2),
+    CifarLayout("cifar-10-batches-py", _TEN, 1),
+    CifarLayout("cifar-100-python", {"train": ["train"], "test": ["test"]}, 2),
 )
 
 
@@ -63,21 +69,16 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     batches = []
     for entry in entries:
-        for name, content, label_bytes in _batches(folder, folder.path(entry), part):
+        for name, content, layout in _batches(folder, folder.path(entry), part):
             check_shape(name, SHAPE, shape)
-            size = label_bytes + PIXELS
-            if not content or len(content) % size:
-                text = f"has {len(content)} bytes, not a multiple of {size}. The file is truncated or corrupt"
-                raise UserError(text, name)
-            records = np.frombuffer(content, np.uint8).reshape(-1, size)
-            labels = records[:, label_bytes - 1].astype(np.int64)
-            check_image_labels(name, labels, len(classes))
-            batches.append(Images(records[:, label_bytes:].reshape(-1, *SHAPE), labels))
+            images = (_binary if name.endswith(".bin") else _python)(name, content, layout)
+            check_image_labels(name, images.labels, len(classes))
+            batches.append(images)
     return concatenate_images(f"task.local.{part}", batches)
 
 
-def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the name and content of each batch file, and the number of label bytes per record."""
+def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
+    """Yield the name, bytes and layout of each batch file."""
     if path.is_dir():
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
@@ -85,7 +86,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
             size = file.stat().st_size
             if size > MAX_BYTES:
                 raise UserError(f"has {size} bytes, more than the limit of {MAX_BYTES}", file)
-            yield str(file), file.read_bytes(), layout.label_bytes
+            yield str(file), file.read_bytes(), layout
         return
     wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
     members = read_members(folder.file(path), wanted, MAX_BYTES)
@@ -94,7 +95,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
         member = f"{layout.folder}/{name}"
         if member not in members:
             raise UserError(f"member {member} is missing", path)
-        yield f"{path}/{member}", members[member], layout.label_bytes
+        yield f"{path}/{member}", members[member], layout
 
 
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
@@ -103,5 +104,148 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
         if not names.isdisjoint(layout.files[part]):
             return layout
     looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    hint = "Use the binary version of the release, such as cifar-10-binary.tar.gz"
-    raise UserError(f"no CIFAR {part} batches found. Looked for {looked}", path, hint=hint)
+    raise UserError(f"no CIFAR {part} batches found. Looked for {looked}", path)
+
+
+def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
+    size = layout.label_bytes + PIXELS
+    if not content or len(content) % size:
+        raise UserError(f"has {len(content)} bytes, not a multiple of {size}. The file is truncated or corrupt", name)
+    records = np.frombuffer(content, np.uint8).reshape(-1, size)
+    labels = records[:, layout.label_bytes - 1].astype(np.int64)
+    return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
+
+
+def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
+    try:
+        batch = read_literals(content)
+    except Refused as problem:
+        raise UserError(f"{problem}. Use the files of the official CIFAR release", name) from None
+    if not isinstance(batch, dict):
+        raise UserError(f"expected a dict, as in a CIFAR batch, got {type(batch).__name__}", name)
+    batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    key = "labels" if layout.label_bytes == 1 else "fine_labels"
+    data, labels = batch.get("data"), batch.get(key)
+    if not isinstance(data, np.ndarray) or data.shape[1:] != (PIXELS,):
+        raise UserError(f"'data': expected unsigned bytes of shape [N, {PIXELS}]", name)
+    whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
+    if not whole or len(labels) != len(data):
+        raise UserError(f"{key!r}: expected a list of {len(data)} whole numbers", name)
+    return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))
+
+
+# ---------------------------------------------------------------------------------------------------------- literals
+
+
+MAX_OPCODES = 2_000_000  # the official files have 0.4e6 (CIFAR-100 train) at most
+VALUES = {f"{kind}BIN{what}" for kind in ("SHORT_", "") for what in ("UNICODE", "BYTES")}
+VALUES |= {"NONE", "BININT", "BININT1", "BININT2", "BINUNICODE8", "BINBYTES8", "BYTEARRAY8"}
+EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE": lambda: True, "NEWFALSE": bool}
+#: opcodes that take items off the stack -> how many, 0: those since the mark
+TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
+TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
+PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY FULL_ARRAY TYPE ENCODE BYTE")
+#: numpy 1 and Python 2 say numpy.core, numpy 2 numpy._core
+PICKLE_NAMES = {f"numpy.{core}.multiarray _reconstruct": PickleName.EMPTY_ARRAY for core in ("core", "_core")}
+PICKLE_NAMES |= {f"numpy.{core}.numeric _frombuffer": PickleName.FULL_ARRAY for core in ("core", "_core")}
+PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TYPE, "_codecs encode": PickleName.ENCODE}
+
+
+class Refused(Exception):
+    """The file is damaged, or contains more than plain data. The message states which."""
+
+
+class _Array:
+    values = np.empty(0, np.uint8)
+
+    def fill(self, shape: Any, kind: Any, is_fortran: Any, data: Any) -> _Array:
+        is_shape = isinstance(shape, tuple) and len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
+        is_plain = is_shape and kind is PickleName.BYTE and isinstance(data, bytes | bytearray) and not is_fortran
+        if not is_plain:
+            raise Refused("expected arrays of unsigned bytes in C order")
+        self.values = np.frombuffer(data, np.uint8).reshape(shape)
+        return self
+
+
+def read_literals(content: bytes) -> Any:
+    """Return the Python value that the pickle ``content`` encodes, without running code.
+
+    The value may contain dicts (keys str or bytes), lists, tuples, integers and strings. uint8 numpy arrays are allowed
+    in the top-level dict.
+
+    Raises:
+        Refused: The pickle contains anything else.
+    """
+    machine = _Machine(len(content))
+    try:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            if count >= MAX_OPCODES:
+                raise Refused(f"has more than {MAX_OPCODES} opcodes")
+            machine.step(opcode.name, argument)
+        value = machine.stack.pop()
+    except (IndexError, KeyError, ValueError, OverflowError, TypeError, AttributeError) as problem:
+        raise Refused(f"truncated or corrupt ({type(problem).__name__})") from None
+    if not isinstance(value, dict):
+        return value
+    return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()}
+
+
+class _Machine:
+    def __init__(self, budget: int) -> None:
+        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes that texts are turned to
+
+    def step(self, name: str, argument: Any) -> None:
+        if name in VALUES or name in EMPTY:
+            self.stack.append(EMPTY[name]() if name in EMPTY else argument)
+        elif name in ("SHORT_BINSTRING", "BINSTRING"):
+            self.stack.append(argument.encode("latin1"))  # as which it was decoded; Python 2's texts are bytes
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif name == "MARK":
+            self.below.append(self.stack)
+            self.stack = []
+        elif name == "GLOBAL":
+            self.put(name, [argument])
+        elif name == "BUILD":
+            state, target = self.stack.pop(), self.stack[-1]
+            if target is not PickleName.BYTE:  # its byte order and fields say nothing
+                target.fill(*state[1:])  # before them, the version
+        elif name in TAKEN:
+            items = [self.stack.pop() for _ in range(TAKEN[name] or len(self.stack))][::-1]
+            self.stack = self.stack if TAKEN[name] else self.below.pop()
+            self.put(name, items)
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise Refused(f"the pickle opcode {name} is not allowed")
+
+    def put(self, name: str, items: list[Any]) -> None:
+        if name.startswith("TUPLE"):
+            self.stack.append(tuple(items))
+        elif name.startswith("APPEND"):
+            list.extend(self.stack[-1], items)
+        elif name.startswith("SETITEM"):
+            if not all(isinstance(key, str | bytes) for key in items[::2]):
+                raise Refused("a key is not a string")
+            dict.update(self.stack[-1], zip(items[::2], items[1::2], strict=True))
+        elif name == "REDUCE":
+            self.stack.append(self.call(*items))
+        elif (asked := " ".join(items)) in PICKLE_NAMES:
+            self.stack.append(PICKLE_NAMES[asked])
+        else:
+            raise Refused(f"the pickled name {'.'.join(asked.split())[:120]} is not allowed")
+
+    def call(self, callee: Any, arguments: Any) -> Any:
+        match callee, arguments:
+            case PickleName.EMPTY_ARRAY, (PickleName.ARRAY, (0,), "b" | b"b"):
+                return _Array()
+            case PickleName.FULL_ARRAY, (data, kind, shape, order):
+                return _Array().fill(shape, kind, order != "C", data)
+            case PickleName.TYPE, ("u1" | b"u1", *flags) if all(flag in (0, 1) for flag in flags):
+                return PickleName.BYTE
+            case PickleName.TYPE, (str() | bytes() as code, *_):
+                raise Refused(f"an array has type {code[:20]!r} instead of 'u1' (unsigned bytes)")
+            case PickleName.ENCODE, (str() as text, "latin1" | b"latin1") if len(text) <= self.budget:
+                self.budget -= len(text)  # so that one long text is not turned again and again
+                return text.encode("latin1")
+        raise Refused("a pickled name is called in a way that is not allowed")

@@ -55,15 +55,16 @@ def usps(root: Path, name: str) -> tuple[ImageTaskSettings, list[int]]:
     return image_settings("usps", local={"train": [name], "test": []}), [*LABELS]
 
 
-@layout("folder", "tar")
+@layout("binary", "python", "tar")
 def cifar(root: Path, kind: str) -> tuple[ImageTaskSettings, list[int]]:
     data = image_files.binary(COLOR, LABELS[:2])
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    files = {f"cifar-10-batches-bin/{name}.bin": data for name in names}
-    entry = "cifar-10-batches-bin"
-    if kind == "tar":
-        entry = image_files.tar(root / "c.tar.gz", files).name
-    else:
+    folder, ending = ("cifar-10-batches-py", "") if kind == "python" else ("cifar-10-batches-bin", ".bin")
+    if kind == "python":
+        data = image_files.python2(COLOR.reshape(2, -1), LABELS[:2].tolist())
+    files = {f"{folder}/{name}{ending}": data for name in names}
+    entry = folder if kind != "tar" else image_files.tar(root / "c.tar.gz", files).name
+    if kind != "tar":
         image_files.tree(root, files)
     local = {"format": "cifar", "train": [entry], "test": [entry]}
     return image_settings("cifar10", local=local), [*LABELS[:2]] * 6

@@ -1,7 +1,9 @@
-"""CIFAR batches in folders and tar archives, and archives that would do harm."""
+"""CIFAR batches: binary and python, folder and tar, and archives that would do harm."""
 
 import gzip
 import io
+import os
+import pickle
 import tarfile
 from pathlib import Path
 
@@ -23,12 +25,19 @@ def binary_files(write):
     return {f"cifar-10-batches-bin/{name}.bin": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
 
 
+def python_files(write):
+    flat, labels = PIXELS.reshape(10, -1), LABELS.tolist()
+    parts = [write.python2(flat[at : at + 2], labels[at : at + 2]) for at in (0, 2, 4, 6, 8, 0)]
+    return {f"cifar-10-batches-py/{name}": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
+
+
+@pytest.mark.parametrize("kind", ["binary", "python"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path, packed):
-    files = binary_files(write)
-    write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-bin/readme.html": b"x"})
+def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path, kind, packed):
+    files = binary_files(write) if kind == "binary" else python_files(write)
+    write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
     write.tree(tmp_path, files)
-    task = load_cifar("release.tar.gz" if packed else "cifar-10-batches-bin")
+    task = load_cifar("release.tar.gz" if packed else next(iter(files)).partition("/")[0])
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
     np.testing.assert_array_equal(task.train.labels, LABELS)
     np.testing.assert_array_equal(task.test.pixels, PIXELS[:2])
@@ -38,12 +47,54 @@ def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path, packed):
     ]
 
 
-def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path):
+@pytest.mark.parametrize("kind", ["binary", "python"])
+def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path, kind):
     fine, coarse = np.arange(90, 100), np.arange(10)
-    write.tree(tmp_path / "c", dict.fromkeys(("train.bin", "test.bin"), write.binary(PIXELS, coarse, fine)))
+    if kind == "binary":
+        data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
+    else:
+        batch = {b"data": PIXELS.reshape(10, -1), b"coarse_labels": coarse.tolist(), b"fine_labels": fine.tolist()}
+        data, names = pickle.dumps(batch, 4), ("train", "test")
+    write.tree(tmp_path / "c", dict.fromkeys(names, data))
     task = load_cifar("c", "cifar100")
     assert task.train.labels.tolist() == fine.tolist()
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
+
+
+def test_read_cifar_prefers_binary_batches(write, load_cifar, tmp_path):
+    files = binary_files(write) | dict.fromkeys(python_files(write), b"cos\nsystem\n.")
+    write.tree(tmp_path / "both", {name.rpartition("/")[2]: data for name, data in files.items()})
+    np.testing.assert_array_equal(load_cifar("both").train.labels, LABELS)
+
+
+def test_read_cifar_refuses_gadgets(write, load_cifar, tmp_path):
+    class Gadget:
+        def __reduce__(self):
+            return os.system, (f"touch '{tmp_path / 'ran'}'",)
+
+    files = python_files(write) | {"cifar-10-batches-py/data_batch_3": pickle.dumps(Gadget(), 2)}
+    for entry in (write.tree(tmp_path, files) / "cifar-10-batches-py", write.tar(tmp_path / "x.tar.gz", files)):
+        with refuses():
+            load_cifar(entry.name)
+    assert not (tmp_path / "ran").exists()
+
+
+TWO = PIXELS[:2].reshape(2, -1)
+BATCHES = {
+    "a list": [1], "no data": {"labels": [1, 2]}, "narrow data": {"data": TWO[:, :5].copy(), "labels": [1, 2]},
+    "no labels": {"data": TWO}, "a label short": {"data": TWO, "labels": [1]},
+    "a text label": {"data": TWO, "labels": [1, "C"]}, "a label too high": {"data": TWO, "labels": [1, 10]},
+    "a negative label": {"data": TWO, "labels": [-1, 1]}, "floats": {"data": TWO / 255, "labels": [1, 2]},
+    "Fortran order": {"data": np.asfortranarray(TWO), "labels": [1, 2]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_read_cifar_refuses_python_batches(write, load_cifar, tmp_path, name):
+    batch = pickle.dumps(BATCHES[name], 4)
+    write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": batch})
+    with refuses():
+        load_cifar("cifar-10-batches-py")
 
 
 def test_read_cifar_refuses_binary_files_and_entries(write, load_cifar, tmp_path):
@@ -62,9 +113,7 @@ def test_read_cifar_refuses_binary_files_and_entries(write, load_cifar, tmp_path
     files = binary_files(write)
     files.pop("cifar-10-batches-bin/data_batch_5.bin")
     write.tar(tmp_path / "less.tar.gz", files)
-    write.tree(tmp_path, {"cifar-10-batches-py/data_batch_1": b"pickled"})
-    entries = "cifar-10-batches-bin", "cifar-10-batches-py", "empty", "absent", "other.tar.gz", "less.tar.gz"
-    for entry in entries:
+    for entry in ("cifar-10-batches-bin", "empty", "absent", "other.tar.gz", "less.tar.gz"):
         with refuses():
             load_cifar(entry)
 
