@@ -53,12 +53,8 @@ class ClientData(Protocol):
     def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
         """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
 
-    def tensors(self) -> list[Tensor]:
-        """Return all tensors that make up the data."""
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> ClientData:
-        """Build the data from ``tensors``, the result of :meth:`tensors`."""
+    def tensors(self) -> Tensors:
+        """Return all tensors that make up the data, by name. :func:`stored_data` is the inverse."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,15 @@ class ImageData:
 
     def to(self, device: torch.device) -> ImageData:
         """Implement :meth:`ClientData.to`."""
-        return ImageData(*(on_device(tensor, device) for tensor in self.tensors()))
+        return ImageData(*(on_device(tensor, device) for tensor in self.tensors().values()))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
         """Implement :meth:`ClientData.select`."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> Tensors:
         """Implement :meth:`ClientData.tensors`."""
-        return [self.pixels, self.labels, self.mean, self.std]
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> ImageData:
-        """Implement :meth:`ClientData.of`."""
-        return cls(*tensors)
+        return {name: getattr(self, name) for name in IMAGE_TENSORS}
 
 
 @dataclass(frozen=True)
@@ -110,18 +101,13 @@ class TextData:
         """Implement :meth:`ClientData.select`."""
         return TextExamples(self, rows.cpu())
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> Tensors:
         """Implement :meth:`ClientData.tensors`."""
-        return [self.texts.ids, self.texts.offsets, self.texts.second, self.labels]
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> TextData:
-        """Implement :meth:`ClientData.of`."""
-        return cls(Encoded(*tensors[:3]), tensors[3])
+        return self.texts.tensors() | {"labels": self.labels}
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return the texts or images that ``tensors`` stores. The tensor names determine the kind of data."""
+    """Return the texts or images with these ``tensors``. The tensor names determine the kind of data."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])

@@ -10,7 +10,7 @@ names of artifacts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
-from knot_runner.engine.loop import Report, Resources, stored_examples, stored_model
+from knot_runner.engine.loop import Resources, stored_examples, stored_model, valid_score
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
-from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
+from knot_runner.engine.training import Report, Trainee, train_epochs
 from knot_runner.methods.contract import RoundMethod, scored
-from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
@@ -156,15 +155,8 @@ class TrainParties(OwnTraining):
         Raises:
             DivergedError: A loss is not finite.
         """
-        together = _Together(self, resources, report)
-        trainee = Trainee(
-            together.models,
-            make_optimizer(self.training, list(together.models.parameters())),
-            epoch=lambda number: together.epoch(number, trainee.optimizer),
-            score=together.score if any(valid is not None for valid in together.valids) else None,
-            weights=lambda: copy_weights(together.models),
-        )
-        return train_epochs(trainee, work, self.training, "score")
+        training = self.training
+        return train_epochs(_Together(self, resources, report), work, training.epochs, training.select, "score")
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
@@ -183,29 +175,24 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
     return losses
 
 
-class _Together:
-    """The parties' models and examples, and the training epochs over them."""
+class _Together(Trainee):
+    """The parties' models and examples, and the loss of all parties on a batch of the transfer set."""
 
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
-        self.request, self.report = request, report
         self.models = nn.ModuleList(
             stored_model(resources, network, start)
             for network, start in zip(request.networks, request.starts, strict=True)
         )
         self.trains = [stored_examples(resources, part.examples) for part in request.trains]
         self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
-        self.transfer = stored_examples(resources, request.transfer.examples)
+        super().__init__(
+            request, self.models, stored_examples(resources, request.transfer.examples), report, request.stage
+        )
         self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
 
-    def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """Train one epoch; return the mean loss over steps and parties."""
-
-        def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-            own_batches = [self._own_batches(party, number) for party in range(len(self.models))]
-            return lambda batch: (self._step(batch[1], [next(batches) for batches in own_batches], optimizer), 1)
-
-        request = self.request
-        return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
+    def begin(self, epoch: int) -> None:
+        """Implement :meth:`Trainee.begin`."""
+        self._batches = [self._own_batches(party, epoch) for party in range(len(self.models))]
 
     def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
         """Yield batches of a party's own examples endlessly, in a new order in each pass."""
@@ -215,8 +202,9 @@ class _Together:
             size, augment = request.training.batch_size, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
-    def _step(self, inputs: dict[str, Tensor], batches: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
-        """Take one optimizer step of every party; return the mean of the parties' losses."""
+    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+        """Return the sum of the parties' losses on ``batch`` and on batches of their own, and their mean to report."""
+        batches, (_, inputs) = [next(own) for own in self._batches], batch
         supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
             labels = examples.labels[positions.to(examples.labels.device)]
@@ -224,15 +212,12 @@ class _Together:
             outputs.append(model(**inputs))
         mutual = peer_losses(self.request.loss, outputs, self.points)
         losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
-        optimizer.zero_grad(set_to_none=True)
-        losses.sum().backward()  # no party has a gradient of another's loss
-        optimizer.step()
-        return losses.detach().mean()
+        return losses.sum(), losses.mean(), 1  # no party has a gradient of another's loss
 
-    def score(self, epoch: int) -> float:
+    def score(self, epoch: int) -> float | None:
         """Return the macro-F1 on the validation examples, averaged over parties that have any."""
         scores = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
             if valid is not None:
                 scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
-        return sum(scores) / len(scores)
+        return sum(scores) / len(scores) if scores else None

@@ -155,11 +155,8 @@ def make_setup(context: RunContext) -> Setup:
 
 def open_engine(context: RunContext, setup: Setup) -> Engine:
     """Return the engine that ``hardware`` selects, with the examples of ``setup``. Close it after use."""
-    network, *others = setup.networks
     settings = context.settings
-    return make_engine(
-        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
-    )
+    return make_engine(settings.hardware, setup.networks, setup.data, setup.test, context.note, settings.plugins)
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
@@ -46,22 +47,21 @@ class EngineInputs:
 
 
 def make_engine(
-    hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
-    note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
+    hardware: HardwareSettings, networks: Sequence[Network], data: ClientData, test: ClientData,
+    note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
 ) -> Engine:  # fmt: skip
     """Return an engine that is ready to train.
 
     ``auto`` selects the engine by the device; for text models and custom models, it selects loop instead of stacked.
-    ``others``: further networks, with the numbers 1, 2, ... in requests.
 
     Raises:
         UserError: Device, engine and precision are not compatible.
     """
-    inputs = EngineInputs(hardware, [network, *others], data, test, prepare_device(hardware), note, plugins)
+    inputs = EngineInputs(hardware, networks, data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
     if name == "auto":
         name = DEVICES[inputs.device.type].engine
-        if name == "stacked" and not all(each.is_ours for each in inputs.networks):
+        if name == "stacked" and not all(network.is_ours for network in networks):
             name = "loop"
     engine: Engine = ENGINES[name](inputs)
     return engine
@@ -79,10 +79,14 @@ def make_loop(inputs: EngineInputs) -> Engine:
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
-def make_lean(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=lean``, for a CPU."""
-    require_cpu(inputs, "lean")
-    return lean_engine(Lean, inputs)
+def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient = make_client) -> Lean:
+    """Return ``hardware.engine=lean``, for a CPU, or a variant of another ``name`` with its own clients."""
+    require_cpu(inputs, name)
+    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
+    data = inputs.data, inputs.test
+    engine = Lean(inputs.networks, *data, inputs.dtype, workers, threads, inputs.plugins, make_client)
+    engine.name = name
+    return engine
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
@@ -108,21 +112,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
     from knot_runner.engine.federated.ray_engine import RayEngine
 
     require_cpu(inputs, "ray")
-    hardware, (network, *others) = inputs.hardware, inputs.networks
-    return RayEngine(
-        network, inputs.data, inputs.test, inputs.dtype, hardware.num_workers, hardware.threads, note=inputs.note,
-        plugins=inputs.plugins, others=others,
-    )  # fmt: skip
-
-
-def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
-    """Return an engine with worker processes, of the class ``kind``. ``options``: further constructor arguments."""
-    network, *others = inputs.networks
-    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
-    return kind(
-        network, inputs.data, inputs.test, inputs.dtype, workers, threads, plugins=inputs.plugins, others=others,
-        **options,
-    )  # fmt: skip
+    return RayEngine(inputs)
 
 
 def require_cpu(inputs: EngineInputs, name: str) -> None:

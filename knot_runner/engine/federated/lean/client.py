@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, L
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network
+
+if TYPE_CHECKING:
+    from knot_runner.engine.federated.loop import Loop
 
 #: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
@@ -47,24 +50,14 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
-    return AutogradClient(network, data, test, dtype)
+    return autograd_client(network, data, test, dtype)
 
 
-class AutogradClient:
-    """A client that trains with autograd, as in the plain loop."""
+def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
+    """Return a client that trains with autograd, as in the plain loop."""
+    from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
 
-    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
-        from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
-
-        self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
-
-    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Implement :meth:`TrainingClient.train_client`."""
-        return self._loop.train_client(request)
-
-    def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`TrainingClient.infer`."""
-        return self._loop.logits([request])[0]
+    return Loop(network, data, test, torch.device("cpu"), dtype)
 
 
 class ManualBackward:
@@ -79,7 +72,7 @@ class ManualBackward:
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """Implement :meth:`TrainingClient.train_client`. Only plain requests use the manual backward pass."""
         if not request.is_plain:
-            return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
+            return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.start.weights)

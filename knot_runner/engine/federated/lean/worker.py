@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,33 +13,40 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.examples import ClientData
+from knot_runner.engine.examples import ClientData, stored_data
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ROWS_OF_MANY, ClientModel, Inference
+from knot_runner.engine.federated.cohort import (
+    ROWS_OF_MANY,
+    ClientModel,
+    Inference,
+    LocalProgram,
+    LocalTraining,
+    Trained,
+)
 from knot_runner.engine.federated.lean.client import MakeClient, TrainingClient
 from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import Handler, Send, SharedArrays
 
-#: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; the features that an inference was asked
-#: for; None of one of logits
-Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray | None
+#: The result of training, without its vectors and with arrays as tensors; the features that an inference was asked for;
+#: or None for logits.
+Reply = Trained | np.ndarray | None
 
 
 class SharedData:
     """Several :class:`ClientData` in one shared memory block. Any process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
-        tensors_of_data = [part.tensors() for part in data]
-        self._kinds = [(type(part), len(tensors)) for part, tensors in zip(data, tensors_of_data, strict=True)]
-        self._arrays = SharedArrays([tensor.numpy() for tensors in tensors_of_data for tensor in tensors])
+        parts = [part.tensors() for part in data]
+        self._names = [list(part) for part in parts]
+        self._arrays = SharedArrays([tensor.numpy() for part in parts for tensor in part.values()])
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
         """Return views of the data in shared memory, in the original order."""
-        tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
-        return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
+        tensors = map(torch.from_numpy, self._arrays.arrays())
+        return [stored_data({name: next(tensors) for name in names}) for names in self._names]
 
 
 @dataclass(frozen=True)
@@ -113,33 +120,36 @@ def packed(request: EngineRequest) -> EngineRequest:
 
     Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     """
-    if isinstance(request, Inference):
-        sent: dict[str, Any] = {"model": None}
-    else:
-        inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        models = {name: (model.weights.numpy(), model.buffers.numpy()) for name, model in request.models.items()}
-        sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
-        sent["models"] = models
-        if request.program is not None:
-            tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
-            sent["program"] = replace(request.program, tensors=tensors)
-    return replace(request, **sent, rows=request.rows.numpy())
+    vectors = ("model",) if isinstance(request, Inference) else ("start", "control")
+    return as_arrays(replace(request, **dict.fromkeys(vectors)))
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
     """Undo :func:`packed`, with the given model and control variate."""
-    rows = torch.from_numpy(request.rows)
+    request = as_tensors(request)
     if isinstance(request, Inference):
-        return replace(request, model=model, rows=rows)
-    tests = torch.from_numpy(request.test_rows)
-    inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
-    program = request.program
-    if program is not None:
-        tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
-        program = replace(program, tensors=tensors)
-    models = {name: ClientModel(*map(torch.from_numpy, arrays)) for name, arrays in request.models.items()}
-    fields = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
-    return replace(request, start=model, control=control, program=program, **fields)
+        return replace(request, model=model)
+    return replace(request, start=model, control=control)
+
+
+def as_arrays(value: Any) -> Any:
+    """Return ``value``, a request or a result, with arrays in place of all tensors."""
+    return _converted(value, Tensor, lambda tensor: tensor.numpy())
+
+
+def as_tensors(value: Any) -> Any:
+    """Return ``value``, a request or a result, with tensors in place of all arrays, which share their memory."""
+    return _converted(value, np.ndarray, torch.from_numpy)
+
+
+def _converted(value: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, kind):
+        return convert(value)
+    if isinstance(value, dict):
+        return {name: _converted(each, kind, convert) for name, each in value.items()}
+    if isinstance(value, LocalTraining | Inference | LocalProgram | ClientModel | Trained):
+        return replace(value, **_converted(vars(value), kind, convert))
+    return value
 
 
 def prepare_client(
@@ -160,7 +170,7 @@ def prepare_client(
     return functools.partial(_execute, clients, slots)
 
 
-def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measures:
+def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply:
     network, slot = order.request.network, order.slot
     control = slots.control(slot, network) if order.has_control else None
     request = unpacked(order.request, ClientModel(*slots.model(slot, network)), control)
@@ -168,7 +178,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
     if isinstance(request, Inference):
         logits = client.infer(request)
         if request.output == "features":
-            return logits.numpy()
+            return as_arrays(logits)
         slots.logits(slot, *logits.shape).copy_(logits)
         return None
     results = slots.result(slot, network)
@@ -176,8 +186,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
     for target, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != target.data_ptr():
             target.copy_(value)
-    kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
-    return trained.steps, trained.loss, trained.before, trained.after, trained.finite, kept
+    return as_arrays(replace(trained, weights=None, buffers=None))
 
 
 def _keep_freed_memory() -> None:

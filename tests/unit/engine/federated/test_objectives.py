@@ -12,7 +12,7 @@ from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat, loop
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.training import train_batch
+from knot_runner.engine.training import mean_loss, take_step
 from knot_runner.models.network import Network
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, assert_alike, cohort, images, made
@@ -128,7 +128,7 @@ def copied(settings, work):
     copy = deepcopy(work.model)
     optimizer = work.optimizer(copy)
     for batch in work.batches():
-        train_batch(copy, batch, loss, rows, optimizer)
+        take_step(optimizer, mean_loss(copy, batch, loss, rows))
     return LocalResult(0.0, 1, {"weights": flat.flat_vectors(copy)[0]})
 
 
