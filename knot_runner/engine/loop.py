@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,17 +39,12 @@ from knot_runner.engine.training import (
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import BusyError
 
 EVALUATION_BATCH = 256
 #: (title, finished steps, all steps, short text) -> None
 ProgressCallback = Callable[[str, int, int, str], None]
 #: (folder of the store, key): the identity of a request
 StageKey = tuple[str, str]
-#: Seconds between two attempts at a request that another process is computing.
-RETRY = 0.2
-#: Progress text meanwhile.
-BUSY = "another process is working on it"
 
 
 @dataclass(frozen=True)
@@ -219,19 +213,3 @@ def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback
         watch(name, 1, 1, "done")
         facts |= {"device": str(resources.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return resources.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})
-
-
-def run_each(requests: Iterable[StageRequest], resources: Resources, watch: ProgressCallback) -> None:
-    """Call :func:`run_one` for every request in order. Requests that another process is computing come last."""
-    waiting, busy = deque(requests), 0
-    while waiting:
-        request = waiting.popleft()
-        try:
-            run_one(request, resources, watch)
-            busy = 0
-        except BusyError:
-            watch(request_title(request), 0, 1, BUSY)
-            waiting.append(request)
-            busy += 1
-            if busy >= len(waiting):  # all remaining ones
-                time.sleep(RETRY)

@@ -42,8 +42,6 @@ _ORDER = list(_NAMES)
 _TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "I32": "<i4", "F16": "<f2", "I16": "<i2", "I8": "i1", "U8": "u1"}
 #: A header ends at a multiple of so many bytes.
 _ALIGNED = 8
-#: Parts below so many bytes are joined: few calls to the disk for small models, no copy of large ones.
-_JOINED = 1 << 20
 #: Settled tensors become a part when they are so many bytes together.
 PART_BYTES = 1 << 23
 
@@ -51,7 +49,7 @@ PART_BYTES = 1 << 23
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     """Return the parts of the file of ``tensors``, in order. The bytes are the same as from ``safetensors.torch.save``.
 
-    Large parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
+    Parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
 
     Raises:
         TypeError: The dtype table above does not contain a tensor's dtype.
@@ -68,7 +66,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
         header[name] = {"dtype": _NAMES[tensors[name].dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    return _joined([len(text).to_bytes(8, "little") + text, *flat.values()])
+    return [len(text).to_bytes(8, "little") + text, *flat.values()]
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -94,18 +92,6 @@ def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()).cast("B")
-
-
-def _joined(parts: FileParts) -> FileParts:
-    joined: FileParts = []
-    small = bytearray()
-    for part in parts:
-        if len(part) < _JOINED:
-            small += part
-            continue
-        joined += [bytes(small), part]
-        small.clear()
-    return [part for part in [*joined, bytes(small)] if len(part)]
 
 
 class DoesNotMatch(Exception):

@@ -231,9 +231,8 @@ def copy_weights(module: nn.Module) -> Tensors:
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
     """Return the tensors to commit. ``best`` is None if the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
-    kind = _kind(trainee.optimizer)
     for index, state in trainee.optimizer.state_dict()["state"].items():
-        tensors |= {f"{kind}.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
+        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
     if best is not None:
         tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     return tensors
@@ -243,19 +242,14 @@ def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
     """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
     if not tensors:
         return {}
-    kind = _kind(trainee.optimizer)
-    groups: dict[str, Tensors] = {"model": {}, kind: {}, "best": {}}
+    groups: dict[str, Tensors] = {"model": {}, "optimizer": {}, "best": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
         groups[group][rest] = tensor
     trainee.module.load_state_dict(groups["model"])
     state: dict[int, Tensors] = {}
-    for name, tensor in groups[kind].items():
+    for name, tensor in groups["optimizer"].items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
     trainee.optimizer.load_state_dict({"state": state, "param_groups": trainee.optimizer.state_dict()["param_groups"]})
     return groups["best"] or trainee.weights()
-
-
-def _kind(optimizer: torch.optim.Optimizer) -> str:
-    return type(optimizer).__name__.lower()

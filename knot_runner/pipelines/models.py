@@ -20,7 +20,6 @@ from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
-from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
@@ -182,7 +181,6 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     If there are several global models, the names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
-    shared = shared_of(config, federation)
     for key, value in state.items():
         if "fleet/" in key:  # what those who still train were sent
             continue
@@ -196,6 +194,7 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
             named = flat.views(value, federation.layout.buffers)
             tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in named.items()}
         elif name == "unshared":
+            shared = federation.layout.matching(config.patterns)
             whole = torch.zeros(federation.layout.size, dtype=value.dtype)
             whole[~shared] = value
             fields = tuple(field for field in federation.layout.parameters if not shared[field.start])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -97,11 +97,9 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     if not all(network.is_ours for network in inputs.networks):
         raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
-    autocast: Literal["none", "bf16"] = "bf16" if hardware.precision == "bf16" else "none"
-    tf32 = hardware.precision == "tf32"
     assert isinstance(data, ImageData) and isinstance(test, ImageData)
     engines = [
-        Stacked(network, data, test, device, inputs.dtype, hardware.stack, autocast, tf32, inputs.note)
+        Stacked(network, data, test, device, inputs.dtype, hardware.stack, hardware.precision, inputs.note)
         for network in inputs.networks
     ]
     return _per_network(engines)

@@ -67,15 +67,14 @@ class Loop:
 
         The model is evaluated before and after training. ``weights``: not used; the result has its own memory.
         """
-        self._load(request.start)
+        before = self.correct(request.test_rows, request.start)
         work, program = LocalWork(self, request), request.program
-        before = self._correct(request.test_rows)
         with seeded(request.seed, "dropout", request.round, request.client, device=self.device):
             result = LocalResult(*work.train()) if program is None else program.run(program.settings, work)
         if not isinstance(result, LocalResult):
             raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
         weights, buffers = flat.flat_vectors(self.model)
-        after = self._correct(request.test_rows)
+        after = self.correct(request.test_rows, ClientModel(weights, buffers))
         kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
         (finite,) = local.finite(weights[None])
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
@@ -111,15 +110,16 @@ class Loop:
         # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
-    def _load(self, model: ClientModel) -> None:
-        flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
-
-    def _correct(self, rows: Tensor) -> int:
-        """Return the number of correctly classified test examples at ``rows``."""
+    def correct(self, rows: Tensor, model: ClientModel) -> int:
+        """Load ``model``, and return the number of test examples at ``rows`` that it classifies correctly."""
+        self._load(model)
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
         return int((forward_all(self.model, examples, INFERENCE_ROWS).argmax(1) == examples.labels).sum())
+
+    def _load(self, model: ClientModel) -> None:
+        flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
 
 
 class LocalWork:
@@ -151,8 +151,10 @@ class LocalWork:
             for optimizer in optimizers.values():
                 optimizer.register_step_pre_hook(add_control)
         origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
-        held_loss = partial(self._held_loss, rows, loss) if request.held else None
-        course = self.course(optimizers.values(), held_loss)
+        ends = None
+        if recipe.cosine or request.held:
+            held_loss = partial(self._held_loss, rows, loss) if request.held else None
+            ends = self.course(optimizers.values(), held_loss).ends
         self.train_mode(model)
 
         def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
@@ -161,7 +163,7 @@ class LocalWork:
 
         draws = local.local_draws(request)
         parts = [(optimizers[phase.trains], self._batches(phase, draws)) for phase in recipe.phases]
-        return take_steps(parts, losses, self._engine.device, course.ends)
+        return take_steps(parts, losses, self._engine.device, ends)
 
     def select(self, rows: Tensor) -> ClientExamples:
         """Return the training examples at ``rows`` [n]."""
@@ -195,15 +197,12 @@ class LocalWork:
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
         """Return a new optimizer, by the recipe, of the parameters of ``module`` that one kind of phase trains."""
         recipe, head = self.request.recipe, self.layout.head
-        named = list(module.named_parameters())
-        if trains != "all":
-            named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]
-        decayed = [parameter for name, parameter in named if recipe.decay_biases or not name.endswith("bias")]
-        others = [parameter for name, parameter in named if not recipe.decay_biases and name.endswith("bias")]
-        groups: list[dict[str, Any]] = [{"params": decayed}]
-        if others:  # each group, even an empty one, takes time in every step
-            groups.append({"params": others, "weight_decay": 0.0})
-        return make_optimizer(recipe, groups, fused_sgd=False)
+        groups: dict[bool, dict[str, Any]] = {True: {"params": []}}
+        for name, parameter in module.named_parameters():
+            if trains == "all" or name.startswith(head) == (trains == "head"):
+                decays = recipe.decay_biases or not name.endswith("bias")
+                groups.setdefault(decays, {"params": [], "weight_decay": 0.0})["params"].append(parameter)
+        return make_optimizer(recipe, list(groups.values()), fused_sgd=False)
 
     def train_mode(self, module: nn.Module) -> None:
         """Set ``module`` to the mode in which the recipe trains."""

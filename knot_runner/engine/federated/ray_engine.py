@@ -19,10 +19,10 @@ from torch import Tensor
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.federated.choose import EngineInputs
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, Trained
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.worker import as_arrays, as_tensors, packed, unpacked
-from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.ray_cluster import connected
@@ -31,7 +31,7 @@ from knot_runner.util.workers import WorkerDied
 _KEY = "hardware.engine=ray"
 
 
-class RayEngine:
+class RayEngine(RequestEngine):
     """Ray actors that each train one client at a time like ``lean``, with bitwise equal results.
 
     ``hardware.num_workers`` is the number of actors (0: one per ``hardware.threads`` cores of the cluster).
@@ -41,7 +41,6 @@ class RayEngine:
     """
 
     name = "ray"
-    device = torch.device("cpu")
 
     def __init__(self, inputs: EngineInputs) -> None:
         self._ray = ray = connected(_KEY)
@@ -52,14 +51,6 @@ class RayEngine:
         arguments = data, list(inputs.networks), inputs.dtype, threads, list(inputs.plugins), str(Path.cwd())
         self._actors = [actor.remote(*arguments) for _ in range(count)]
         inputs.note(f"ray: clients are assigned to {count} actors")
-
-    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
-        return train_longest_first(self._run, cohort)
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
-        return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""

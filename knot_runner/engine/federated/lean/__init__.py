@@ -16,9 +16,8 @@ from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.federated.lean.worker import Order, Reply, SharedData, Slots, as_tensors, packed, prepare_client
-from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
 from knot_runner.models.network import Network
-from knot_runner.util.processes import cores
 from knot_runner.util.workers import AHEAD, TaskPool
 
 #: Slow imports of a worker.
@@ -27,8 +26,8 @@ _PRELOADED = ["knot_runner.engine.federated.lean.worker"]
 _FEW_ROWS = 4096
 
 
-class Lean:
-    """Trains clients in ``workers`` processes (0: one per core) with ``threads`` torch threads each.
+class Lean(RequestEngine):
+    """Trains clients in ``workers`` processes with ``threads`` torch threads each.
 
     With one worker, training runs in this process with ``threads`` threads. One client at a time fits into a core's
     cache, and processes do not wait for each other as the threads of one operation do. Results are bitwise equal for
@@ -40,13 +39,11 @@ class Lean:
     """
 
     name = "lean"
-    device = torch.device("cpu")
 
     def __init__(
         self, networks: Sequence[Network], data: ClientData, test: ClientData, dtype: torch.dtype, workers: int,
         threads: int, plugins: Sequence[str] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
-        workers = workers or cores()
         self._classes, self._pool = networks[0].classes, None
         if workers == 1:
             self._clients = [make_client(network, data, test, dtype) for network in networks]
@@ -56,14 +53,6 @@ class Lean:
         self._free = list(range(count))
         arguments = self._slots, self._data, networks, threads, plugins, make_client
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
-
-    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
-        return train_longest_first(self._run, cohort)
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
-        return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""

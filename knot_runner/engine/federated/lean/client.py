@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Union
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +29,8 @@ _IMAGES_AT_ONCE = 1024
 _KEPT_VALUES = 2**21
 
 
-class TrainingClient(Protocol):
-    """Trains and applies models, one request at a time."""
-
-    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client; see :meth:`Engine.train`. ``weights`` [P]: optional memory for the trained weights."""
-        ...
-
-    def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`Engine.logits`."""
-        ...
-
-
+#: Trains and applies models, one request at a time.
+TrainingClient = Union["ManualBackward", "Loop"]
 #: (network, data, test, dtype) -> what trains clients of the network
 MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
@@ -67,10 +57,13 @@ class ManualBackward:
         self._network, self._layout = network, flat.layout_of(network)
         self._softmax = getattr(network.spec, "output", "logits") == "softmax"
         self._data, self._test, self._dtype = data, test, dtype
-        self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
+        self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Implement :meth:`TrainingClient.train_client`. Only plain requests use the manual backward pass."""
+        """Train one client; see :meth:`Engine.train`. Only plain requests use the manual backward pass.
+
+        ``weights`` [P]: optional memory for the trained weights.
+        """
         if not request.is_plain:
             return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
@@ -83,35 +76,27 @@ class ManualBackward:
         return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`TrainingClient.infer`."""
+        """Return the logits or features of one request; see :meth:`Engine.logits`."""
         with torch.inference_mode():
-            weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
-            if not request.many:
-                images = self._kept(key, lambda: self._images(request))
-                infer = self._all_features if request.output == "features" else self._logits
-                return infer(weights, images).clone()
-            parameters = pairs(weights, self._layout)
+            parameters = pairs(request.model.weights.to(self._dtype), self._layout)
+            key = request.split, request.many, request.rows.numpy().tobytes()
 
             def features() -> Tensor:
-                rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
-                return self._features(parameters, rows)
+                return self._features(parameters, self._kept(key, lambda: self._inputs(request)))
 
             read = self._kept((*key, request.body), features) if request.body else features()
             return (read if request.output == "features" else self._head(parameters, read)).clone()
 
-    def _images(self, request: Inference) -> Tensor:
-        """Return the images of ``request``, normalized."""
-        return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
-
-    def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request`` in the form that is most efficient for many models."""
-        images = self._images(request)
-        if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
+    def _inputs(self, request: Inference) -> Tensor | Foreground:
+        """Return the images of ``request``, normalized; for many models, in the most efficient form."""
+        images = normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+        has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
+        if not (request.many and has_body and len(images)):
             return images
         foreground = Foreground(images)
         return foreground if foreground.saves else images
 
-    def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
+    def _kept(self, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return the result of ``make()``, cached by ``key`` for recent requests.
 
         The cache helps if many models are evaluated on the same images, for example every client's model on all

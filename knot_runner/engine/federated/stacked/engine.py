@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,8 +36,8 @@ class Stacked:
     another S may round a convolution differently (by units in the last place). In float64 on a CPU, it does not.
 
     On CUDA, each step is a captured graph, which later rounds replay. A failed capture raises an error.
-    ``autocast="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
-    ``tf32``: training uses TF32 for float32 matrix products and convolutions.
+    ``precision="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
+    ``precision="tf32"``: training uses TF32 for float32 matrix products and convolutions.
 
     A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
     """
@@ -47,10 +46,10 @@ class Stacked:
 
     def __init__(
         self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
-        stack: int, autocast: Literal["none", "bf16"], tf32: bool, note: Callable[[str], None] = silent,
+        stack: int, precision: str = "float32", note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
-        self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
-        self.autocast = autocast == "bf16"
+        self.network, self.device, self.dtype, self.stack = network, device, dtype, stack
+        self.autocast, self.tf32 = precision == "bf16", precision == "tf32"
         self.measuring = Loop(network, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
         self.note, self.limits = note, dict[Structure, int]()
@@ -61,17 +60,12 @@ class Stacked:
         Raises:
             UserError: GPU memory is exhausted even with one client at a time.
         """
-        stacked = [index for index, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
-        for structure, positions in chunks([cohort[index] for index in stacked]).items():
-            indices = [stacked[position] for position in positions]
-            results.update(
-                zip(indices, self._train_alike(structure, [cohort[index] for index in indices]), strict=True)
-            )
-        for index, request in enumerate(cohort):
-            if index not in results:
-                results[index] = self.measuring.train_client(request)
-        return [results[index] for index in range(len(cohort))]
+        for structure, positions in chunks(cohort).items():
+            requests = [cohort[position] for position in positions]
+            trained = self.measuring.train(requests) if structure is None else self._train_alike(structure, requests)
+            results.update(zip(positions, trained, strict=True))
+        return [results[position] for position in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
@@ -122,7 +116,7 @@ class Stacked:
         )
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
-        before = [self._correct(request, request.start) for request in chunk]
+        before = [self.measuring.correct(request.test_rows, request.start) for request in chunk]
         temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
@@ -135,9 +129,11 @@ class Stacked:
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, ClientModel(weights[k], buffers[k]))
-            vectors = weights[k].clone(), buffers[k].clone()
-            results.append(Trained(request.client, *vectors, steps, mean, before[k], after, finite[k]))
+            model, mean = ClientModel(weights[k].clone(), buffers[k].clone()), float(losses[k]) / max(steps, 1)
+            after = self.measuring.correct(request.test_rows, model)
+            results.append(
+                Trained(request.client, model.weights, model.buffers, steps, mean, before[k], after, finite[k])
+            )
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
@@ -172,14 +168,6 @@ class Stacked:
 
     def _labels(self, request: LocalTraining) -> Tensor:
         return self.measuring.data.labels[request.rows.to(self.device)].cpu()
-
-    def _correct(self, request: LocalTraining, model: ClientModel) -> int:
-        """Return the number of the client's test images that ``model`` classifies correctly."""
-        if not len(request.test_rows):
-            return 0
-        logits = self.logits([Inference(model, request.test_rows)])[0]
-        labels = self.measuring.test.labels[request.test_rows.to(self.measuring.device)].cpu()
-        return int((logits.argmax(1) == labels).sum())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from knot_runner.engines.native.engine import make_native_client
 from knot_runner.models.network import Network
 
 CLASSES, CPU = 5, torch.device("cpu")
-STACKED = {"device": CPU, "stack": 0, "autocast": "none", "tf32": False}
+STACKED = {"device": CPU, "stack": 0}
 #: images a client: several batches, a ragged one, less than a batch, one image
 SIZES = (23, 16, 5, 1)
 GRAY, COLOR = (1, 8, 8), (3, 8, 8)

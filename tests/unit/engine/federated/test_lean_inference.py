@@ -33,7 +33,7 @@ def test_lean_logits_keeps_recent_images_within_its_limit(monkeypatch):
     assert len(client._recent) == 6
     monkeypatch.setattr(lean_client, "_KEPT_VALUES", 30 * 64)  # images of 8 x 8
     assert all(map(torch.equal, engine.logits(asked), expected))
-    assert [(split, len(kept)) for (split, _), kept in client._recent.items()] == [("train", 20)]
+    assert [(split, len(kept)) for (split, *_), kept in client._recent.items()] == [("train", 20)]
     engine.logits([Inference(ClientModel(weights, buffers), rows[:7])])
     kept = list(client._recent.values())
     engine.logits([asked[5]])
