@@ -101,7 +101,7 @@ class Checkpoint:
             return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
-        self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
+        self._slot = 2 - STATE_FILES.index(record["file"])  # the other of the two
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:

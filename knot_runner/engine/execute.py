@@ -85,7 +85,7 @@ class Executor:
         process.
         """
         busy = []
-        for request, error in self._in_process(requests) if pool is None else self._in_workers(requests, pool):
+        for request, error in self._outcomes(requests, pool):
             if isinstance(error, BusyError):
                 self._watch(request_title(request), 0, 1, "another process is working on it")
                 busy.append(request)
@@ -95,20 +95,21 @@ class Executor:
             time.sleep(RETRY)
         return busy
 
-    def _in_process(self, requests: list[StageRequest]) -> Iterator[tuple[StageRequest, Exception | None]]:
+    def _outcomes(
+        self, requests: list[StageRequest], pool: TaskPool | None
+    ) -> Iterator[tuple[StageRequest, Exception | None]]:
+        """Yield each request when it ends, with its error, if any. Without a pool, other errors are raised here."""
+        if pool is not None:
+            pool.grow(min(worker_count(self._hardware), len(requests)))
+            for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
+                yield requests[index], error
+            return
         for request in requests:
             try:
                 run_one(request, self.resources, self._watch)
                 yield request, None
             except BusyError as busy:
                 yield request, busy
-
-    def _in_workers(
-        self, requests: list[StageRequest], pool: TaskPool
-    ) -> Iterator[tuple[StageRequest, Exception | None]]:
-        pool.grow(min(worker_count(self._hardware), len(requests)))
-        for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
-            yield requests[index], error
 
     def _pool_for(self, requests: list[StageRequest]) -> TaskPool | None:
         """Return the pool of worker processes that computes ``requests``; None to compute them in this process."""

@@ -46,11 +46,6 @@ class Artifact:
     folder: Path
     info: Facts
 
-    @property
-    def tensors_path(self) -> Path:
-        """Return the path of the tensor file. The file matched its digest when the artifact was looked up."""
-        return self.folder / TENSORS
-
     def tensors(self) -> Tensors:
         """Return the artifact's tensors.
 

@@ -242,14 +242,15 @@ def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
     """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
     if not tensors:
         return {}
-    groups: dict[str, Tensors] = {"model": {}, "optimizer": {}, "best": {}}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition(".")
-        groups[group][rest] = tensor
-    trainee.module.load_state_dict(groups["model"])
+    trainee.module.load_state_dict(_below(tensors, "model."))
     state: dict[int, Tensors] = {}
-    for name, tensor in groups["optimizer"].items():
-        index, _, key = name.partition(".")
+    for name, tensor in _below(tensors, "optimizer.").items():
+        index, key = name.split(".")
         state.setdefault(int(index), {})[key] = tensor
     trainee.optimizer.load_state_dict({"state": state, "param_groups": trainee.optimizer.state_dict()["param_groups"]})
-    return groups["best"] or trainee.weights()
+    return _below(tensors, "best.") or trainee.weights()
+
+
+def _below(tensors: Tensors, prefix: str) -> Tensors:
+    """Return the tensors whose names begin with ``prefix``, under the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

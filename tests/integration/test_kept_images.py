@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.engine.store import Store
+from knot_runner.engine.store import TENSORS, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines import kept_images
 from knot_runner.provenance import fingerprints
@@ -104,7 +104,7 @@ def test_images_of_plug_ins_are_not_kept(tmp_path, read):
 def test_mapped_arrays_are_not_copied_for_workers(tmp_path):
     tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.arange(5).to(torch.uint8), "c": torch.tensor([2**40])}
     made = Store(tmp_path).put("stage", "key", tensors, {})
-    arrays = mapped_arrays(made.tensors_path)
+    arrays = mapped_arrays(made.folder / TENSORS)
     assert {name: array.tolist() for name, array in arrays.items()} == {n: t.tolist() for n, t in tensors.items()}
     own = np.arange(4)
     shared = SharedArrays([arrays["b"], own, arrays["a"], arrays["a"].T, np.zeros((0, 2))])

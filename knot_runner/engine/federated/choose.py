@@ -135,25 +135,23 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
-        return self._by_network(cohort, lambda engine, part: engine.train(part))
+        return _by_network(cohort, [engine.train for engine in self._engines])
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`."""
-        return self._by_network(requests, lambda engine, part: engine.logits(part))
+        return _by_network(requests, [engine.logits for engine in self._engines])
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         for engine in self._engines:
             engine.close()
 
-    def _by_network(
-        self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
-    ) -> list[Answer]:
-        """Run ``compute`` on each engine's requests; return the results in the order of all requests."""
-        results: dict[int, Answer] = {}
-        for number, engine in enumerate(self._engines):
-            positions = [position for position, request in enumerate(requests) if request.network == number]
-            if positions:
-                answers = compute(engine, [requests[position] for position in positions])
-                results.update(zip(positions, answers, strict=True))
-        return [results[position] for position in range(len(requests))]
+
+def _by_network(requests: list[Asked], functions: list[Callable[[list[Asked]], list[Answer]]]) -> list[Answer]:
+    """Call ``functions[k]`` on the requests for network k; return the results in the order of ``requests``."""
+    results: dict[int, Answer] = {}
+    for number, function in enumerate(functions):
+        positions = [position for position, request in enumerate(requests) if request.network == number]
+        if positions:
+            results.update(zip(positions, function([requests[position] for position in positions]), strict=True))
+    return [results[position] for position in range(len(requests))]

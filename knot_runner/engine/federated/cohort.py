@@ -7,7 +7,7 @@ tensors directly, because a round has thousands of requests, and each request is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
@@ -175,10 +175,11 @@ class Inference:
     model: ClientModel
     rows: Tensor
     split: Literal["test", "train"] = "test"
-    network: int = field(default=0, kw_only=True)
-    many: bool = field(default=False, kw_only=True)
-    body: str = field(default="", kw_only=True)
-    output: Literal["logits", "features"] = field(default="logits", kw_only=True)
+    _: KW_ONLY
+    network: int = 0
+    many: bool = False
+    body: str = ""
+    output: Literal["logits", "features"] = "logits"
 
 
 class Engine(Protocol):

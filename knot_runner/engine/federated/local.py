@@ -1,11 +1,10 @@
-"""Parts of local training that all engines share: epoch order, augmentation, step counts and finite checks.
+"""Parts of local training that all engines share: epoch order, augmentation and step counts.
 
 :class:`RequestEngine` orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,16 +53,6 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 def steps(recipe: Recipe, count: int) -> int:
     """Return the number of optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
-
-
-def finite(weights: Tensor) -> list[bool]:
-    """Return, for each row of ``weights`` [S, P], whether all values are finite.
-
-    If the sum is finite, all terms are finite, because infinity and NaN propagate. A sum of finite terms may overflow,
-    so rows with a non-finite sum are checked value by value.
-    """
-    sums = weights.sum(1).tolist()
-    return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]
 
 
 class RequestEngine:

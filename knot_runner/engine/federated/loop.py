@@ -19,7 +19,6 @@ from knot_runner.engine.federated.cohort import (
     LocalResult,
     LocalTraining,
     Phase,
-    Recipe,
     Trained,
 )
 from knot_runner.engine.hardware import on_device
@@ -76,8 +75,7 @@ class Loop:
         weights, buffers = flat.flat_vectors(self.model)
         after = self.correct(request.test_rows, ClientModel(weights, buffers))
         kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
-        (finite,) = local.finite(weights[None])
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
+        finite = all(bool(tensor.isfinite().all()) for tensor in (weights, *kept.values()))
         return Trained(
             request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after, finite, kept
         )
@@ -141,7 +139,7 @@ class LocalWork:
         self.tensors = {name: on_device(tensor, engine.device) for name, tensor in tensors.items()}
 
     def train(self) -> tuple[float, int]:
-        """Take all steps of the recipe from the module's current weights; return (mean loss over all steps, steps)."""
+        """Take all steps of the request from the module's current weights; return (mean loss over all steps, steps)."""
         request, recipe, model = self.request, self.request.recipe, self.model
         rows, loss = self.objective()
         optimizers = {phase.trains: self.optimizer(model, phase.trains) for phase in recipe.phases}
@@ -154,7 +152,7 @@ class LocalWork:
         ends = None
         if recipe.cosine or request.held:
             held_loss = partial(self._held_loss, rows, loss) if request.held else None
-            ends = self.course(optimizers.values(), held_loss).ends
+            ends = Course(self, optimizers.values(), held_loss).ends
         self.train_mode(model)
 
         def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
@@ -184,7 +182,7 @@ class LocalWork:
         return rows, engine.reading_features(loss) if objective.reads_features else loss
 
     def batches(self) -> Iterator[InputBatch]:
-        """Yield the batches of all epochs of the recipe, as the request without a program would have them."""
+        """Yield the batches of all epochs, as the request without a program would have them."""
         draws = local.local_draws(self.request)
         for phase in self.request.recipe.phases:
             yield from self._batches(phase, draws)
@@ -195,7 +193,7 @@ class LocalWork:
             yield from self.examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
-        """Return a new optimizer, by the recipe, of the parameters of ``module`` that one kind of phase trains."""
+        """Return a new optimizer, with the request's settings, for the parameters that one kind of phase trains."""
         recipe, head = self.request.recipe, self.layout.head
         groups: dict[bool, dict[str, Any]] = {True: {"params": []}}
         for name, parameter in module.named_parameters():
@@ -205,20 +203,13 @@ class LocalWork:
         return make_optimizer(recipe, list(groups.values()), fused_sgd=False)
 
     def train_mode(self, module: nn.Module) -> None:
-        """Set ``module`` to the mode in which the recipe trains."""
+        """Set ``module`` to training mode; frozen running statistics stay as they are."""
         module.train()
         for part in module.modules():
             if isinstance(part, BatchNorm):
                 part.frozen = self.request.recipe.frozen_statistics
             elif isinstance(part, TORCH_BATCH_NORMS) and self.request.recipe.frozen_statistics:
                 part.eval()
-
-    def course(
-        self, optimizers: Iterable[torch.optim.Optimizer], held_loss: Callable[[], float] | None = None
-    ) -> Course:
-        """Return the schedule of ``optimizers`` over the recipe's steps."""
-        recipe = self.request.recipe
-        return Course(self.model, recipe, optimizers, local.steps(recipe, len(self.examples)), held_loss)
 
     def _held_loss(self, rows: LossRows, loss: SampleLoss) -> float:
         """Return the mean loss of the held-out examples, which are the last rows of the request."""
@@ -234,19 +225,20 @@ class LocalWork:
 
 
 class Course:
-    """The schedule of ``recipe`` for training ``model`` with ``optimizers`` for at most ``steps`` steps.
+    """The schedule of ``optimizers`` over the steps of ``work``.
 
     ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
     the last step.
     """
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int,
+        self, work: LocalWork, optimizers: Iterable[torch.optim.Optimizer],
         held_loss: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
-        self._model, self._recipe, self._optimizers, self._steps = model, recipe, list(optimizers), steps
+        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, list(optimizers)
+        self._steps = local.steps(self._recipe, len(work.examples))
         self._loss, self._best, self._best_step = held_loss, math.inf, 0
-        self._kept: dict[str, Tensor] = {}
+        self._kept: Tensors = {}
         if held_loss is not None:
             self._check(0, held_loss())
 

@@ -25,7 +25,7 @@ from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
-from knot_runner.engine.federated.loop import LocalWork
+from knot_runner.engine.federated.loop import Course, LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_steps
@@ -115,7 +115,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
-    course = work.course([optimizer])
+    course = Course(work, [optimizer])
     draws, finished = generator(request.seed, "terms", *names), itertools.count()
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
     work.train_mode(work.model)

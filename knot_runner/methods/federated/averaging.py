@@ -98,14 +98,15 @@ def fold_round(
     assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
     kept: FederatedState = {}
-    sizes = {"bytes_down": 0, "bytes_up": 0}
+    down = up = 0
 
     def messages() -> Iterator[Sent]:
+        nonlocal down, up
         for work in works:
             begun = method.begun(state, work)
             sent = method.send(Sent(work.client, work.examples, method.message(config, begun, federation, work)), 1)
-            sizes["bytes_down"] += size(method.received(config, begun, federation, work.client))
-            sizes["bytes_up"] += sent.bytes
+            down += size(method.received(config, begun, federation, work.client))
+            up += sent.bytes
             own = method.own(config, begun, federation, replace(work, sent=sent.parts))
             kept.update({f"client/{work.client}/{name}": tensor for name, tensor in own.items()})
             yield sent
@@ -122,7 +123,7 @@ def fold_round(
         after, row = method.fold_each(config, state, federation, round, list(messages()))
     observed = method.observe(works) if works else {}
     after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
-    return after, {**row, **observed, **sizes, **passed}
+    return after, {**row, **observed, "bytes_down": down, "bytes_up": up, **passed}
 
 
 def message(

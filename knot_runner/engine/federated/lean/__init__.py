@@ -103,7 +103,7 @@ class Lean(RequestEngine):
         result = as_tensors(reply)
         if isinstance(request, Inference):
             return result
-        weights, buffers = self._slots.result(slot, request.network)
+        weights, buffers = self._slots.vectors(slot, request.network)[2]
         return replace(result, weights=weights.clone(), buffers=buffers.clone())
 
 

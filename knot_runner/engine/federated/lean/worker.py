@@ -6,7 +6,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from knot_runner.util.workers import Handler, Send, SharedArrays
 #: The result of training, without its vectors and with arrays as tensors; the features that an inference was asked for;
 #: or None for logits.
 Reply = Trained | np.ndarray | None
+Value = TypeVar("Value")
 
 
 class SharedData:
@@ -76,34 +77,26 @@ class Slots:
     def fill(self, slot: int, request: EngineRequest) -> None:
         """Copy the request's model and its control variate, if any, into ``slot``."""
         model = request.model if isinstance(request, Inference) else request.start
-        for target, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
+        start, (control, _), _ = self.vectors(slot, request.network)
+        for target, values in zip(start, (model.weights, model.buffers), strict=True):
             target.copy_(values)
-        control = getattr(request, "control", None)
-        if control is not None:
-            self.control(slot, request.network).copy_(control)
+        if isinstance(request, LocalTraining) and request.control is not None:
+            control.copy_(request.control)
 
-    def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return the order's initial weights [P] and buffers [Q]. ``network``: the number of the order's network."""
-        return self._split(self._vectors()[slot, 0], network)
+    def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
+        """Return (weights [P], buffers [Q]) of the initial model, the control variate, and the result.
 
-    def control(self, slot: int, network: int) -> Tensor:
-        """Return the control variate [P]."""
-        return self._split(self._vectors()[slot, 1], network)[0]
-
-    def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return (weights [P], buffers [Q]) after training."""
-        return self._split(self._vectors()[slot, 2], network)
+        ``network``: the number of the order's network.
+        """
+        parameters, buffers = self.sizes[network]
+        return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """Return the logits [rows, classes] of the order."""
-        return self._vectors()[slot, 2, : rows * classes].view(rows, classes)
+        return self._all()[slot, 2, : rows * classes].view(rows, classes)
 
-    def _vectors(self) -> Tensor:
+    def _all(self) -> Tensor:
         return torch.frombuffer(self.memory.map, dtype=self.dtype).view(-1, 3, self.length)
-
-    def _split(self, vector: Tensor, network: int) -> tuple[Tensor, Tensor]:
-        parameters, buffers = self.sizes[network]
-        return vector[:parameters], vector[parameters : parameters + buffers]
 
 
 @dataclass(frozen=True)
@@ -132,17 +125,19 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
     return replace(request, start=model, control=control)
 
 
-def as_arrays(value: Any) -> Any:
+def as_arrays(value: Value) -> Value:
     """Return ``value``, a request or a result, with arrays in place of all tensors."""
-    return _converted(value, Tensor, lambda tensor: tensor.numpy())
+    converted: Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
+    return converted
 
 
-def as_tensors(value: Any) -> Any:
+def as_tensors(value: Value) -> Value:
     """Return ``value``, a request or a result, with tensors in place of all arrays, which share their memory."""
-    return _converted(value, np.ndarray, torch.from_numpy)
+    converted: Value = _converted(value, np.ndarray, torch.from_numpy)
+    return converted
 
 
-def _converted(value: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
     if isinstance(value, kind):
         return convert(value)
     if isinstance(value, dict):
@@ -172,8 +167,8 @@ def prepare_client(
 
 def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply:
     network, slot = order.request.network, order.slot
-    control = slots.control(slot, network) if order.has_control else None
-    request = unpacked(order.request, ClientModel(*slots.model(slot, network)), control)
+    start, (control, _), results = slots.vectors(slot, network)
+    request = unpacked(order.request, ClientModel(*start), control if order.has_control else None)
     client = clients[network]
     if isinstance(request, Inference):
         logits = client.infer(request)
@@ -181,7 +176,6 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply
             return as_arrays(logits)
         slots.logits(slot, *logits.shape).copy_(logits)
         return None
-    results = slots.result(slot, network)
     trained = client.train_client(request, results[0])
     for target, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != target.data_ptr():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,14 +17,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTra
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked.program import Program
-from knot_runner.engine.objectives import (
-    LossRows,
-    ObjectiveInputs,
-    SampleLoss,
-    make_loss,
-    sample_temperatures,
-    tempered,
-)
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
@@ -124,7 +118,7 @@ class Stacked:
         with _tf32(self.tf32):
             for phase in phases:
                 program.run(phase)
-        finite = local.finite(program.state[0][: len(chunk)])
+        finite = program.state[0][: len(chunk)].isfinite().all(1).tolist()
         weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
         results = []
         for k, request in enumerate(chunk):
@@ -148,26 +142,22 @@ class Stacked:
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
         """Return (T_i, scale_i) [n, 2] of the client's images under its initial weights."""
-        options = tempered(request.objective)
-        return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
+        rows, _ = self._loss(request)
+        return torch.stack([rows["temperatures"], rows["scales"]], 1)
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the client's objective."""
+        """Return the rows and the loss of the client's objective, on the CPU."""
+
+        def outputs(model: ClientModel, output: Literal["logits", "features"]) -> Tensor:
+            return self.measuring.infer(Inference(model, request.rows, "train", output=output))
+
         inputs = ObjectiveInputs(
-            self._labels(request),
+            self.measuring.data.labels[request.rows.to(self.device)].cpu(),
             request.inputs,
-            lambda: self._start_logits(request),
-            features=lambda name: self.logits(
-                [Inference(request.model_of(name), request.rows, "train", output="features")]
-            )[0],
+            start_logits=lambda: outputs(request.start, "logits"),
+            features=lambda name: outputs(request.model_of(name), "features"),
         )
         return make_loss(request.objective, inputs)
-
-    def _start_logits(self, request: LocalTraining) -> Tensor:
-        return self.logits([Inference(request.start, request.rows, "train")])[0]
-
-    def _labels(self, request: LocalTraining) -> Tensor:
-        return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
 
 @contextmanager

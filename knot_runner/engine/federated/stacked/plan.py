@@ -147,11 +147,11 @@ def _epoch(structure: Structure, request: LocalTraining, temperatures: Tensor | 
     """Return the inputs of an epoch's steps, [S, B, ...]. The last batch is padded."""
     inputs = {"rows": request.rows[epoch.order]}
     if structure.objective is not None:
-        inputs["positions"] = epoch.order
+        inputs |= {"positions": epoch.order}
     if epoch.shifts is not None and epoch.flips is not None:
-        inputs["crops"] = torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1)
+        inputs |= {"crops": torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1)}
     if temperatures is not None:
-        inputs["temperatures"] = temperatures[epoch.order]
+        inputs |= {"temperatures": temperatures[epoch.order]}
     missing = -len(epoch.order) % structure.room
     batches = {}
     for name, values in inputs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import FunctionType
 from typing import Any
 
@@ -178,7 +177,8 @@ class Program:
             images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
-        with self._autocast():
+        # no cache, because a graph must not read a cast tensor that was created outside of the graph
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
             outputs = vmap(self._forward)(leaves, buffers, images, real)
         logits, *features = (output.to(self.dtype) for output in outputs)
         is_custom = self.loss is not None
@@ -200,16 +200,6 @@ class Program:
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
         read = (each.flatten(0, 1) for each in features)
         return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which autocast uses bfloat16, if autocast is enabled.
-
-        The autocast cache is disabled, because a graph must not read a cast tensor that was created outside of the
-        graph.
-        """
-        if not self.autocast:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
         """Return a client's logits and, if the objective reads features, the head's input."""
