@@ -17,7 +17,7 @@ from knot_runner.engine.hardware import on_device
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
-#: (positions [B] among the examples, what the network's ``forward`` takes by name)
+#: A batch: its positions [B] among the examples, and the arguments of the network's ``forward`` by name.
 InputBatch = tuple[Tensor, Tensors]
 Augment = Literal["none", "crop_flip"]
 #: Names of :class:`ImageData` in the store.

@@ -19,11 +19,11 @@ from knot_runner.util.workers import Handler, Send, TaskPool
 
 #: Seconds between two attempts at a request that another process is computing.
 RETRY = 0.2
-#: Seconds between two messages of one worker.
+#: Smallest number of seconds between two progress messages of one worker.
 _MESSAGES_EVERY = 0.2
-#: Slow imports of a worker: torch's optimizers import torch._dynamo.
+#: Modules that are slow to import and that every worker needs. Torch's optimizers import torch._dynamo.
 _PRELOADED = ["knot_runner.engine.execute", "torch._dynamo"]
-#: The slowest, which models of images do without.
+#: A module that is slow to import and that only text models need.
 _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 

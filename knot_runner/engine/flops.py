@@ -16,9 +16,9 @@ from knot_runner.engine.seeds import seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 
-#: As many as a model of one's own has been tried on before: it need not read a single one.
+#: The number of examples in the counted forward pass. A custom model is checked with the same number.
 EXAMPLES = 2
-#: Attention as it is computed on the CPU, which torch's table does not have.
+#: The CPU's attention operation, which torch's table of FLOP formulas lacks.
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 

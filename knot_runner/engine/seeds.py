@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-#: Names that seeds are keyed by in the spelling that the recorded results were drawn with.
+#: Name -> the earlier spelling that keys its seeds, because recorded results were computed with this spelling.
 SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "personalisation", "unlabeled": "unlabelled"}
 
 

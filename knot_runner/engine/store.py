@@ -72,7 +72,7 @@ class Store:
     """All artifacts below ``root``."""
 
     root: Path
-    #: if given, stages of other code (or another torch, or a changed plug-in) are not found
+    #: if set, artifacts from other code, another torch or a changed plug-in are not found
     code: str | None = None
     #: the user's plug-ins, recorded in each artifact's provenance
     plugins: tuple[str, ...] = ()

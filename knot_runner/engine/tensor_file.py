@@ -27,22 +27,21 @@ from knot_runner.records import PART_FILES
 from knot_runner.util.files import Facts, digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
-#: The content of a file, in order.
+#: The content of a file, as parts in the order in which they are written.
 FileParts = list[bytes | memoryview]
-#: Tensors by name, as a file holds them.
+#: Tensors by name.
 Tensors = dict[str, Tensor]
-#: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
-#: ``save`` was left.
+#: The format's name for each dtype. The order is the library's, so that files are equal to the library's files.
 _NAMES = {
     torch.int64: "I64", torch.float64: "F64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16",
     torch.float16: "F16", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _ORDER = list(_NAMES)
-#: Of those that numpy has.
+#: Name in the format -> numpy dtype. Numpy has no bfloat16, and bool tensors are not mapped.
 _TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "I32": "<i4", "F16": "<f2", "I16": "<i2", "I8": "i1", "U8": "u1"}
-#: A header ends at a multiple of so many bytes.
+#: The header is padded to a multiple of this number of bytes.
 _ALIGNED = 8
-#: Settled tensors become a part when they are so many bytes together.
+#: Settled tensors move into a part when their total size reaches this number of bytes.
 PART_BYTES = 1 << 23
 
 

@@ -21,9 +21,9 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.engine.federated.loop import LocalWork
 
-#: Examples per inference request: fixed, so that logits do not depend on the number of workers.
+#: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
-#: The same where many models are asked about the same examples, of which more then pay.
+#: Examples per inference request if many models are evaluated on the same examples. Larger requests are then faster.
 ROWS_OF_MANY = 1024
 
 

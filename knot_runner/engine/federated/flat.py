@@ -42,7 +42,7 @@ class FlatLayout:
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
-    #: what the names of the head's parameters begin with
+    #: the prefix of the names of the head's parameters
     head: str
 
     @property

@@ -17,7 +17,7 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, In
 from knot_runner.engine.seeds import generator
 
 EngineRequest = LocalTraining | Inference
-#: What a request comes to.
+#: The result of a request.
 Result = Trained | Tensor
 
 

@@ -20,9 +20,10 @@ from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Res
 from knot_runner.models.network import Network
 from knot_runner.util.workers import AHEAD, TaskPool
 
-#: Slow imports of a worker.
+#: Modules that are slow to import and that every worker needs.
 _PRELOADED = ["knot_runner.engine.federated.lean.worker"]
-#: Rows of the largest order that is sent in advance: it must fit into a pipe, or sending would wait for the worker.
+#: Number of rows of the largest order that is sent in advance. A larger one may not fit into the pipe, and sending it
+#: would wait for the worker.
 _FEW_ROWS = 4096
 
 

@@ -22,16 +22,17 @@ from knot_runner.models.network import Network
 if TYPE_CHECKING:
     from knot_runner.engine.federated.loop import Loop
 
-#: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
+#: Images that are gathered together, rounded to whole batches. A large number is efficient, and a small one fits into
+#: the core's cache.
 _IMAGES_AT_ONCE = 1024
-#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32. What the last
-#: request made is kept in any case.
+#: Number of cached values (8 MB in float32) of recent inference requests: images, and the heads' inputs. The last
+#: request's values are always cached.
 _KEPT_VALUES = 2**21
 
 
-#: Trains and applies models, one request at a time.
+#: An object that trains clients and evaluates models, one request at a time.
 TrainingClient = Union["ManualBackward", "Loop"]
-#: (network, data, test, dtype) -> what trains clients of the network
+#: Function (network, data, test, dtype) that returns the object for clients of the network.
 MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
 

@@ -20,7 +20,8 @@ PADDING = -1
 #: images' positions among the client's images, for other objectives than cross-entropy. ``crops`` [B, 3] int64: the
 #: augmentation (down, across, flip). ``temperatures`` [B, 2]: (T_i, scale_i), if they differ per sample.
 FILL = {"rows": PADDING, "positions": 0, "crops": 0, "temperatures": 1}
-#: Batches are padded to their full size up to this; a larger one (a whole client as one batch) only to the client's.
+#: Batches up to this size are padded to the full batch size. A larger batch, such as a whole client as one batch, is
+#: padded only to the size that the client needs.
 FULL_BATCH = 64
 
 

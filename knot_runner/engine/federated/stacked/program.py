@@ -21,8 +21,8 @@ from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-#: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
-#: on CUDA graphs).
+#: Number of steps on a side stream before a graph is captured. They create handles and workspaces that are created on
+#: first use (see PyTorch's notes on CUDA graphs).
 WARM_UP = 3
 
 
