@@ -59,7 +59,8 @@ def asked(network, recipe, objective, names=("targets",), seed=0):
 @pytest.mark.parametrize("objective", [OWN, FEATURES], ids=lambda objective: objective.name)
 @pytest.mark.parametrize("recipe", ["head_body", "augment", "proximal", "drop_last"])
 @pytest.mark.parametrize(("engine", "model"), [  # lean trains a resnet in the loop itself
-    ("lean", "mlp_softmax"), ("lean", "cnn"), ("stacked", "mlp_softmax"), ("stacked", "cnn"), ("stacked", "resnet_group"),
+    ("lean", "mlp_softmax"), ("lean", "cnn"),
+    ("stacked", "mlp_softmax"), ("stacked", "cnn"), ("stacked", "resnet_group"),
 ])  # fmt: skip
 def test_any_objective_trains_as_in_the_loop(engine, model, recipe, objective):
     network = MODELS[model]
