@@ -31,7 +31,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.training import (
     Report,
-    Trainee,
+    StageTraining,
     forward_all,
     mean_loss,
     train_epochs,
@@ -66,7 +66,7 @@ def train_network(request: Train, resources: Resources, work: Path, report: Repo
     return train_epochs(_Network(request, resources, report), work, training.epochs, training.select, request.select)
 
 
-class _Network(Trainee):
+class _Network(StageTraining):
     """The training of one network by an objective."""
 
     def __init__(self, request: Train, resources: Resources, report: Report) -> None:
@@ -78,7 +78,7 @@ class _Network(Trainee):
         super().__init__(request, model, examples, report, request.stage, request.party)
 
     def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-        """Implement :meth:`Trainee.losses`."""
+        """Implement :meth:`StageTraining.losses`."""
         loss = mean_loss(self.module, batch, self._loss, self._rows)
         return loss, loss, len(batch[0])
 

@@ -1,7 +1,7 @@
 """Training by autograd with any network and objective: the step loop, stage training, and forward passes.
 
 All training takes its steps in :func:`take_steps`: federated clients, KNOT's local models, students and mutual
-learners. Stage training (:class:`Trainee`) survives a kill: it commits after each epoch. It also selects the epoch
+learners. Stage training (:func:`train_epochs`) survives a kill: it commits after each epoch. It also selects the epoch
 whose weights are returned.
 """
 
@@ -126,9 +126,26 @@ def make_optimizer(
 
 
 class Trainee:
-    """A stage's training on ``examples``. Its epochs change only ``module`` and ``optimizer``.
+    """A training in epochs, which change only ``module`` and ``optimizer``. A subclass defines :meth:`epoch`."""
 
-    A subclass defines :meth:`losses`, and may replace every other method.
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def epoch(self, number: int) -> float:
+        """Train epoch ``number``, counted from 1, and return its mean loss."""
+        raise NotImplementedError
+
+    def score(self, epoch: int) -> float | None:
+        """Return the score on held-out examples after ``epoch`` (larger is better); None without such examples."""
+        return None
+
+    def weights(self) -> Tensors:
+        """Return a copy of the weights to keep."""
+        return copy_weights(self.module)
+
+
+class StageTraining(Trainee):
+    """A stage's training of ``module`` on ``examples``. A subclass defines :meth:`losses`.
 
     Attributes:
         names: The names that key the seeds of batch orders and dropout, together with the seed and the epoch.
@@ -173,14 +190,6 @@ class Trainee:
         if not math.isfinite(loss):
             raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
         return loss
-
-    def score(self, epoch: int) -> float | None:
-        """Return the score on held-out examples after ``epoch`` (larger is better); None without such examples."""
-        return None
-
-    def weights(self) -> Tensors:
-        """Return a copy of the weights to keep."""
-        return copy_weights(self.module)
 
 
 def train_epochs(

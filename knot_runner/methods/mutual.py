@@ -27,7 +27,7 @@ from knot_runner.engine.loop import Resources, stored_examples, stored_model, va
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
-from knot_runner.engine.training import Report, Trainee, train_epochs
+from knot_runner.engine.training import Report, StageTraining, train_epochs
 from knot_runner.methods.contract import RoundMethod, scored
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
@@ -175,10 +175,11 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
     return losses
 
 
-class _Together(Trainee):
+class _Together(StageTraining):
     """The parties' models and examples, and the loss of all parties on a batch of the transfer set."""
 
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
+        self._parties = request
         self.models = nn.ModuleList(
             stored_model(resources, network, start)
             for network, start in zip(request.networks, request.starts, strict=True)
@@ -191,12 +192,12 @@ class _Together(Trainee):
         self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
 
     def begin(self, epoch: int) -> None:
-        """Implement :meth:`Trainee.begin`."""
+        """Implement :meth:`StageTraining.begin`."""
         self._batches = [self._own_batches(party, epoch) for party in range(len(self.models))]
 
     def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
         """Yield batches of a party's own examples endlessly, in a new order in each pass."""
-        request = self.request
+        request = self._parties
         for time in itertools.count():
             order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
             size, augment = request.training.batch_size, request.augment
@@ -210,14 +211,14 @@ class _Together(Trainee):
             labels = examples.labels[positions.to(examples.labels.device)]
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
             outputs.append(model(**inputs))
-        mutual = peer_losses(self.request.loss, outputs, self.points)
-        losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
+        mutual = peer_losses(self._parties.loss, outputs, self.points)
+        losses = torch.stack([a + self._parties.weight * b for a, b in zip(supervised, mutual, strict=True)])
         return losses.sum(), losses.mean(), 1  # no party has a gradient of another's loss
 
     def score(self, epoch: int) -> float | None:
         """Return the macro-F1 on the validation examples, averaged over parties that have any."""
         scores = []
-        for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
+        for party, model, valid in zip(self._parties.parties, self.models, self.valids, strict=True):
             if valid is not None:
                 scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
         return sum(scores) / len(scores) if scores else None

@@ -9,6 +9,7 @@ import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,7 @@ from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, initial_model, stored_examples, valid_score
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import Report, Trainee, copy_weights, train_epochs
+from knot_runner.engine.training import Report, StageTraining, copy_weights, train_epochs
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,
@@ -107,7 +108,7 @@ class PickStudent(OwnRequest):
         return tensors, trained.info | {"seconds": 0.0}
 
 
-class Students(Trainee):
+class Students(StageTraining):
     """The networks and losses of one :class:`TrainStudents`."""
 
     def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
@@ -149,8 +150,9 @@ class Students(Trainee):
             for number, terms in enumerate(self.terms)
         ]
         super().__init__(request, module, self.train, report, request.stage, request.party)
-        if isinstance(self.schedule, AverageSchedule):
-            self.optimizer.register_step_post_hook(self._average)
+        if isinstance(self.schedule, AverageSchedule) and self.teacher is not None:
+            average = partial(_average, self.schedule.decay, self.students[0], self.teacher)
+            self.optimizer.register_step_post_hook(average)
 
     def _make_terms(self, request: TrainStudents, specs: list[TermSpec]) -> list[WeightedTerms]:
         torch.manual_seed(keyed(request.seed, "adapters", request.party))
@@ -188,7 +190,7 @@ class Students(Trainee):
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def begin(self, epoch: int) -> None:
-        """Implement :meth:`Trainee.begin`."""
+        """Implement :meth:`StageTraining.begin`."""
         self._epoch, self._draws = epoch, generator(self.request.seed, "terms", *self.names, epoch)
         if self.teacher is not None:
             self.teacher.eval()
@@ -206,15 +208,6 @@ class Students(Trainee):
         if self.teacher is not None and isinstance(self.schedule, SnapshotSchedule):
             self.teacher.load_state_dict(self.students[0].state_dict())
         return loss
-
-    @torch.no_grad()
-    def _average(self, *_: object) -> None:
-        """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
-        student, teacher = self.students[0], self.teacher
-        for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
-            mean.lerp_(weights, 1 - self.schedule.decay)
-        for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
-            kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
         """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""
@@ -235,3 +228,12 @@ class Students(Trainee):
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the student's weights. With several students, names have the student's number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
+
+
+@torch.no_grad()
+def _average(decay: float, student: nn.Module, teacher: nn.Module, *_: object) -> None:
+    """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
+    for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
+        mean.lerp_(weights, 1 - decay)
+    for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
+        kept.copy_(statistics)

@@ -157,14 +157,11 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
             weight = 1.0 if uniform else float(sent.examples)
             if name not in sums:
                 sums[name], weights[name] = torch.zeros(part.shape, dtype=torch.float64), 0.0
-            for total, values in zip(_blocks(sums[name]), _blocks(part), strict=True):
+            blocks = (vector.reshape(-1).split(SUMMED_AT_ONCE) for vector in (sums[name], part))
+            for total, values in zip(*blocks, strict=True):
                 total.add_(values.double(), alpha=weight)
             weights[name] += weight
     return {name: total / weights[name] for name, total in sums.items()}, {}
-
-
-def _blocks(vector: Tensor) -> tuple[Tensor, ...]:
-    return vector.reshape(-1).split(SUMMED_AT_ONCE)
 
 
 def fold(
