@@ -112,10 +112,10 @@ def test_mapped_arrays_are_not_copied_for_workers(tmp_path):
     assert [array.tolist() for array in shared.arrays()] == [
         [0, 1, 2, 3, 4], [0, 1, 2, 3], [[0, 1, 2], [3, 4, 5]], [[0, 3], [1, 4], [2, 5]], [],
     ]  # fmt: skip
-    before = made.tensors_path.read_bytes()
+    before = (made.folder / TENSORS).read_bytes()
     arrays["a"][0, 0] = 9  # stays in this process
-    assert made.tensors_path.read_bytes() == before and shared.arrays()[2][0, 0] == 9
+    assert (made.folder / TENSORS).read_bytes() == before and shared.arrays()[2][0, 0] == 9
     assert place_in_file(own) is None
     memory, at = place_in_file(arrays["b"][2:])
     assert memory.map[at : at + 3] == bytes([2, 3, 4])
-    assert map_file(made.tensors_path).map[:] == before
+    assert map_file((made.folder / TENSORS)).map[:] == before
