@@ -21,8 +21,8 @@ from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.choose import DTYPES, make_engine
-from knot_runner.engine.federated.cohort import ClientModel, Engine
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import DTYPES, ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party

@@ -118,4 +118,4 @@ def test_mapped_arrays_are_not_copied_for_workers(tmp_path):
     assert place_in_file(own) is None
     memory, at = place_in_file(arrays["b"][2:])
     assert memory.map[at : at + 3] == bytes([2, 3, 4])
-    assert map_file((made.folder / TENSORS)).map[:] == before
+    assert map_file(made.folder / TENSORS).map[:] == before

@@ -124,7 +124,7 @@ class TrainingSettings(CentralTraining):
     pretrain: StageSettings
 
 
-#: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
+#: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.cohort.EngineInputs`).
 ENGINES: Table[Any] = Table(
     "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )

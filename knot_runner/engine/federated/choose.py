@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.hardware import prepare_device, worker_count
@@ -21,29 +19,6 @@ from knot_runner.util.errors import UserError
 
 Asked = TypeVar("Asked", LocalTraining, Inference)
 Answer = TypeVar("Answer", Trained, Tensor)
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class EngineInputs:
-    """Inputs for building an engine.
-
-    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
-    of the run.
-    """
-
-    hardware: HardwareSettings
-    networks: Sequence[Network]
-    data: ClientData
-    test: ClientData
-    device: torch.device
-    note: Callable[[str], None]
-    plugins: Sequence[str]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Return the dtype of weights and gradients."""
-        return DTYPES[self.hardware.precision]
 
 
 def make_engine(

@@ -6,16 +6,18 @@ tensors directly, because a round has thousands of requests, and each request is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from knot_runner.engine.examples import Augment
+from knot_runner.config.settings.groups import HardwareSettings
+from knot_runner.engine.examples import Augment, ClientData
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -196,6 +198,32 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End worker processes and free memory."""
+
+
+#: ``hardware.precision`` -> the dtype of weights and gradients.
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """Inputs for building an engine.
+
+    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
+    of the run.
+    """
+
+    hardware: HardwareSettings
+    networks: Sequence[Network]
+    data: ClientData
+    test: ClientData
+    device: torch.device
+    note: Callable[[str], None]
+    plugins: Sequence[str]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of weights and gradients."""
+        return DTYPES[self.hardware.precision]
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes

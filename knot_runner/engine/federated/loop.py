@@ -156,8 +156,10 @@ class LocalWork:
         self.train_mode(model)
 
         def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-            value = mean_loss(model, batch, loss, rows)
-            return value + _proximal_term(recipe.proximal, model, origins) if origins else value, value, 1
+            value = minimized = mean_loss(model, batch, loss, rows)
+            if origins:
+                minimized = value + _proximal_term(recipe.proximal, model, origins)
+            return minimized, value, 1
 
         draws = local.local_draws(request)
         parts = [(optimizers[phase.trains], self._batches(phase, draws)) for phase in recipe.phases]
@@ -179,7 +181,9 @@ class LocalWork:
             features=lambda name: engine.features(request.model_of(name), request.rows),
         )
         rows, loss = make_loss(objective, inputs)
-        return rows, engine.reading_features(loss) if objective.reads_features else loss
+        if objective.reads_features:
+            loss = engine.reading_features(loss)
+        return rows, loss
 
     def batches(self) -> Iterator[InputBatch]:
         """Yield the batches of all epochs, as the request without a program would have them."""

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.examples import stored_data
-from knot_runner.engine.federated.choose import EngineInputs
-from knot_runner.engine.federated.cohort import ClientModel, Inference, Trained
+from knot_runner.engine.federated.cohort import ClientModel, EngineInputs, Inference, Trained
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.worker import as_arrays, as_tensors, packed, unpacked
 from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result

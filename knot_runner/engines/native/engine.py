@@ -7,8 +7,8 @@ from torch import Tensor
 
 from knot_runner.config.settings.networks import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.engine.examples import ClientData, normalized
-from knot_runner.engine.federated.choose import EngineInputs, make_lean, require_cpu
-from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.choose import make_lean, require_cpu
+from knot_runner.engine.federated.cohort import EngineInputs, LocalTraining
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.client import ManualBackward, TrainingClient, autograd_client
 from knot_runner.engine.federated.lean.dense import WeightBias

@@ -157,9 +157,9 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
             weight = 1.0 if uniform else float(sent.examples)
             if name not in sums:
                 sums[name], weights[name] = torch.zeros(part.shape, dtype=torch.float64), 0.0
-            blocks = (vector.reshape(-1).split(SUMMED_AT_ONCE) for vector in (sums[name], part))
-            for total, values in zip(*blocks, strict=True):
-                total.add_(values.double(), alpha=weight)
+            totals, values = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
+            for total, block in zip(totals, values, strict=True):
+                total.add_(block.double(), alpha=weight)
             weights[name] += weight
     return {name: total / weights[name] for name, total in sums.items()}, {}
 

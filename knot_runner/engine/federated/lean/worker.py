@@ -32,7 +32,7 @@ from knot_runner.util.workers import Handler, Send, SharedArrays
 #: A worker's reply: the result of training without its vectors, or the features of an inference, with arrays in place
 #: of tensors. For logits, which are in shared memory, the reply is None.
 Reply = Trained | np.ndarray | None
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
 class SharedData:
@@ -40,7 +40,7 @@ class SharedData:
 
     def __init__(self, *data: ClientData) -> None:
         parts = [part.tensors() for part in data]
-        self._names = [list(part) for part in parts]
+        self._names = list(map(list, parts))
         self._arrays = SharedArrays([tensor.numpy() for part in parts for tensor in part.values()])
         self.memory = self._arrays.memory
 
@@ -125,15 +125,15 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
     return replace(request, start=model, control=control)
 
 
-def as_arrays(value: Value) -> Value:
+def as_arrays(value: _Value) -> _Value:
     """Return ``value``, a request or a result, with arrays in place of all tensors."""
-    converted: Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
+    converted: _Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
     return converted
 
 
-def as_tensors(value: Value) -> Value:
+def as_tensors(value: _Value) -> _Value:
     """Return ``value``, a request or a result, with tensors in place of all arrays, which share their memory."""
-    converted: Value = _converted(value, np.ndarray, torch.from_numpy)
+    converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 
 
