@@ -41,7 +41,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engines.native.engine import Native
+from knot_runner.engines.native.engine import make_native_client
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 
@@ -226,11 +226,11 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
-def _lean(workload: Workload, cores: int, kind: Callable[..., Lean] = Lean) -> tuple[Round, Callable[[], None]]:
+def _lean(workload: Workload, cores: int, **options: Any) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
-    return _engine(kind(workload.network, data, test, torch.float32, workers=cores, threads=1), workload)
+    return _engine(Lean([workload.network], data, test, torch.float32, cores, 1, **options), workload)
 
 
 #: name -> (workload, cores) -> (a round, what ends it)
@@ -241,5 +241,5 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
-    "native": functools.partial(_lean, kind=Native),
+    "native": functools.partial(_lean, make_client=make_native_client),
 }

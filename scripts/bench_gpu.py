@@ -131,7 +131,7 @@ def _hardware(device: torch.device, engine: str, precision: str = "float32") -> 
 def _rounds(device: torch.device, name: str, engine: str, precision: str, options: argparse.Namespace) -> str:
     workload = _workload(name, options)
     data = workload.data()
-    made = make_engine(_hardware(device, engine, precision), workload.network, data, data)
+    made = make_engine(_hardware(device, engine, precision), [workload.network], data, data)
     start = ClientModel(*flat.initial(workload.network, 0))  # of every round: its work is the same from any weights
     seconds = []
     try:

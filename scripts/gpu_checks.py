@@ -99,7 +99,7 @@ def bf16(device: torch.device) -> str:
     wanted = loop.train(cohort)
     with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
         looped = loop.train(cohort)
-    apart = _updates_apart(_trained(network, device, cohort, torch.float32, autocast="bf16"), wanted, cohort)
+    apart = _updates_apart(_trained(network, device, cohort, torch.float32, precision="bf16"), wanted, cohort)
     usual = _updates_apart(looped, wanted, cohort)
     measured = f"updates deviate by {apart:.1e} from float32; the loop's under autocast by {usual:.1e}"
     _hold(1 / ROUNDING_RATIO <= apart / usual <= ROUNDING_RATIO, measured)
@@ -114,8 +114,8 @@ def tf32(device: torch.device) -> str:
         raise Absent("a CPU has no TF32")
     cohort = _cohort(network, torch.float32, PLAIN)
     wanted = _trained(network, device, cohort, torch.float32)
-    apart = _updates_apart(_trained(network, device, cohort, torch.float32, tf32=True), wanted, cohort)
-    coarse = _updates_apart(_trained(network, device, cohort, torch.float32, autocast="bf16"), wanted, cohort)
+    apart = _updates_apart(_trained(network, device, cohort, torch.float32, precision="tf32"), wanted, cohort)
+    coarse = _updates_apart(_trained(network, device, cohort, torch.float32, precision="bf16"), wanted, cohort)
     measured = f"updates deviate by {apart:.1e} from float32; in bfloat16 by {coarse:.1e}"
     _hold(0 < apart <= coarse / 2, measured)
     return measured
@@ -209,7 +209,7 @@ def _cohort(
 
 
 def _engine(network: Network, device: torch.device, dtype: torch.dtype, **options: object) -> Stacked:
-    chosen = {"stack": 0, "autocast": "none", "tf32": False, **options}
+    chosen = {"stack": 0, **options}
     return Stacked(network, *_data(network, device), device, dtype, **chosen)
 
 

@@ -40,13 +40,13 @@ from knot_runner.util.files import (
 )
 
 RECORD = STATE_FILES[0]
-#: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
+#: Commits may take this share of the time. A kill loses the steps since the last commit, and changes no number.
 COMMIT_SHARE = 0.1
-#: ... but never more than so many seconds of work.
+#: The largest number of seconds of work that a kill may lose.
 MAX_UNCOMMITTED = 60.0
-#: (values, tensors) of a commit -> whether it can be gone on from
+#: Function of a commit's (values, tensors) that returns whether the run can resume from the commit.
 Usable = Callable[[dict[str, Any], Tensors], bool]
-#: What is said where the data of a commit are not those of now.
+#: The note for a commit whose data differ from the current data.
 OTHER_DATA = "the data changed since this run was interrupted. It starts from the beginning"
 
 
@@ -101,7 +101,7 @@ class Checkpoint:
             return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
-        self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
+        self._slot = 2 - STATE_FILES.index(record["file"])  # the other of the two
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
@@ -221,7 +221,7 @@ class Commits:
         self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
-        #: those that have computed the steps so far, and this one
+        #: the machines that computed earlier steps, and the current machine
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:

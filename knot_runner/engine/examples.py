@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,48 +17,13 @@ from knot_runner.engine.hardware import on_device
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
-#: (positions [B] among the examples, what the network's ``forward`` takes by name)
+#: A batch: its positions [B] among the examples, and the arguments of the network's ``forward`` by name.
 InputBatch = tuple[Tensor, Tensors]
 Augment = Literal["none", "crop_flip"]
 #: Names of :class:`ImageData` in the store.
 IMAGE_TENSORS = ("pixels", "labels", "mean", "std")
 #: Pixels of reflected border from which augment=crop_flip crops.
 BORDER = 4
-
-
-class ClientExamples(Protocol):
-    """The examples of one client, or of one part of a data set, in a fixed order. ``labels`` [n] are on the device."""
-
-    labels: Tensor
-
-    def __len__(self) -> int: ...
-
-    def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
-
-    def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Yield every example once, in batches of at most ``size``. The order depends on the examples only."""
-
-
-class ClientData(Protocol):
-    """All clients' examples, in memory or on a device, with ``labels`` [N]."""
-
-    @property
-    def labels(self) -> Tensor:
-        """Return the labels [N]."""
-
-    def to(self, device: torch.device) -> ClientData:
-        """Return the data on ``device``."""
-
-    def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
-        """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
-
-    def tensors(self) -> list[Tensor]:
-        """Return all tensors that make up the data."""
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> ClientData:
-        """Build the data from ``tensors``, the result of :meth:`tensors`."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +40,16 @@ class ImageData:
     std: Tensor
 
     def to(self, device: torch.device) -> ImageData:
-        """Implement :meth:`ClientData.to`."""
-        return ImageData(*(on_device(tensor, device) for tensor in self.tensors()))
+        """Return the data on ``device``."""
+        return ImageData(*(on_device(tensor, device) for tensor in self.tensors().values()))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
-        """Implement :meth:`ClientData.select`."""
+        """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
-    def tensors(self) -> list[Tensor]:
-        """Implement :meth:`ClientData.tensors`."""
-        return [self.pixels, self.labels, self.mean, self.std]
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> ImageData:
-        """Implement :meth:`ClientData.of`."""
-        return cls(*tensors)
+    def tensors(self) -> Tensors:
+        """Return all tensors that make up the data, by name. :func:`stored_data` is the inverse."""
+        return {name: getattr(self, name) for name in IMAGE_TENSORS}
 
 
 @dataclass(frozen=True)
@@ -103,25 +63,20 @@ class TextData:
     labels: Tensor
 
     def to(self, device: torch.device) -> TextData:
-        """Implement :meth:`ClientData.to`."""
+        """See :meth:`ImageData.to`."""
         return TextData(self.texts, self.labels.to(device))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> TextExamples:
-        """Implement :meth:`ClientData.select`."""
+        """See :meth:`ImageData.select`."""
         return TextExamples(self, rows.cpu())
 
-    def tensors(self) -> list[Tensor]:
-        """Implement :meth:`ClientData.tensors`."""
-        return [self.texts.ids, self.texts.offsets, self.texts.second, self.labels]
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> TextData:
-        """Implement :meth:`ClientData.of`."""
-        return cls(Encoded(*tensors[:3]), tensors[3])
+    def tensors(self) -> Tensors:
+        """See :meth:`ImageData.tensors`."""
+        return self.texts.tensors() | {"labels": self.labels}
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Return the texts or images that ``tensors`` stores. The tensor names determine the kind of data."""
+    """Return the texts or images with these ``tensors``. The tensor names determine the kind of data."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
@@ -134,34 +89,32 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
         return tensors | {"pixels": tensors["pixels"][rows]} | labels
     pieces = [tensors["ids"][tensors["offsets"][row] : tensors["offsets"][row + 1]] for row in rows]
     lengths = torch.tensor([len(piece) for piece in pieces])
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
-    return texts.tensors() | labels
+    return _packed(torch.cat(pieces), lengths, tensors["second"][torch.from_numpy(rows)]).tensors() | labels
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
     """Return the examples of all ``parts`` concatenated. All parts must be of the same kind. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
-        pixels = (
-            first.pixels
-            if len(parts) == 1
-            else torch.cat([part.pixels for part in parts if isinstance(part, ImageData)])
-        )
+        whole = len(parts) == 1  # images take much memory
+        pixels = first.pixels if whole else torch.cat([part.pixels for part in parts])
         return replace(first, pixels=pixels, labels=labels)
-    texts = [part.texts for part in parts if isinstance(part, TextData)]
-    starts = torch.cumsum(torch.tensor([0, *(len(part.ids) for part in texts)]), 0)
-    offsets = [part.offsets[1:] + start for part, start in zip(texts, starts, strict=False)]
-    whole = Encoded(
-        torch.cat([part.ids for part in texts]),
-        torch.cat([texts[0].offsets[:1], *offsets]),
-        torch.cat([part.second for part in texts]),
+    ids, lengths, second = (
+        torch.cat([getattr(part.texts, name) for part in parts]) for name in ("ids", "lengths", "second")
     )
-    return TextData(whole, labels)
+    return TextData(_packed(ids, lengths, second), labels)
+
+
+def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
+    """Return the texts with these concatenated token ids, number of tokens, and positions of the second sentence."""
+    return Encoded(ids, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]), second)
 
 
 class ImageExamples:
-    """The images of a client, normalized once for all epochs; see :class:`ClientExamples`."""
+    """The images of one client, or of one part of a data set, in a fixed order, normalized once for all epochs.
+
+    ``labels`` [n] are on the device.
+    """
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
         self.data, self.rows, self.dtype, self.labels = data, rows, dtype, data.labels[rows]
@@ -175,7 +128,7 @@ class ImageExamples:
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Implement :meth:`ClientExamples.epoch`."""
+        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
         order, shifts, flips = sample_epoch(len(self), size, draws, drop_last, augment)
         if not len(order):
             return
@@ -185,13 +138,13 @@ class ImageExamples:
             yield positions, {"x": x}
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Implement :meth:`ClientExamples.in_turn`, in the stored order."""
+        """Yield every example once, in batches of at most ``size``, in the stored order."""
         for positions in torch.arange(len(self)).split(size):
             yield positions, {"x": normalized(self.data, self.rows[positions], self.dtype)}
 
 
 class TextExamples:
-    """The texts of a client; see :class:`ClientExamples`. Each batch contains texts of similar length."""
+    """The texts of one client; see :class:`ImageExamples`. Each batch contains texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
@@ -201,15 +154,13 @@ class TextExamples:
         return len(self.rows)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Implement :meth:`ClientExamples.epoch`. ``drop_last`` excludes batches smaller than ``size``."""
-        if augment != "none":
-            raise ValueError(f"augment={augment} requires images")
+        """See :meth:`ImageExamples.epoch`. ``drop_last`` excludes batches smaller than ``size``."""
         for positions in batches(self.lengths, size, draws):
             if len(positions) == size or not drop_last:
                 yield positions, self._inputs(positions)
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Implement :meth:`ClientExamples.in_turn`, longest texts first."""
+        """Yield every example once, longest texts first."""
         for positions in batches(self.lengths, size, None):
             yield positions, self._inputs(positions)
 
@@ -259,3 +210,9 @@ def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None
 def batch_count(count: int, size: int, drop_last: bool) -> int:
     """Return the number of batches in an epoch over ``count`` examples."""
     return count // size if drop_last else math.ceil(count / size)
+
+
+#: All clients' examples, in memory or on a device.
+ClientData = ImageData | TextData
+#: The examples of one client.
+ClientExamples = ImageExamples | TextExamples

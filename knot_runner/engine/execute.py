@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.hardware import prepare_device, worker_count
-from knot_runner.engine.loop import (
-    BUSY,
-    RETRY,
-    ProgressCallback,
-    Resources,
-    StageKey,
-    key_of,
-    missing_of,
-    run_each,
-    run_one,
-)
+from knot_runner.engine.loop import ProgressCallback, Resources, key_of, missing_of, run_one
 from knot_runner.engine.requests import Predict, StageRequest, Train, request_title
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import Handler, Send, TaskPool
 
-#: Seconds between two messages of one worker.
+#: Seconds between two attempts at a request that another process is computing.
+RETRY = 0.2
+#: Smallest number of seconds between two progress messages of one worker.
 _MESSAGES_EVERY = 0.2
-#: Slow imports of a worker: torch's optimizers import torch._dynamo.
+#: Modules that are slow to import and that every worker needs. Torch's optimizers import torch._dynamo.
 _PRELOADED = ["knot_runner.engine.execute", "torch._dynamo"]
-#: The slowest, which models of images do without.
+#: A module that is slow to import and that only text models need.
 _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
@@ -59,9 +51,7 @@ class Executor:
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_workers()
 
     def _end_workers(self) -> None:
@@ -73,51 +63,64 @@ class Executor:
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
         """Return the artifact of every request, in order."""
         missing = missing_of(requests, self.resources.store)
-        if missing:
-            self._compute(missing)
+        self._compute(list(missing.values()))
         return [self.resources.store.get(*key_of(request)) for request in requests]
 
-    def _compute(self, missing: dict[StageKey, StageRequest]) -> None:
-        if not self._use_workers(missing):
-            run_each(missing.values(), self.resources, self._watch)
-            return
-        if self._pool is None:
-            of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
-            arguments = self.resources, self._hardware, self._plugins
-            self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
-        waiting = sorted(
-            missing.values(), key=lambda request: isinstance(request, Train)
-        )  # predictions unblock trainings
+    def _compute(self, requests: list[StageRequest]) -> None:
+        """Compute ``requests``. Requests that another process is computing come last."""
+        pool = self._pool_for(requests)
+        if pool is not None:
+            requests = sorted(requests, key=lambda request: isinstance(request, Train))  # predictions unblock trainings
         try:
-            while waiting:
-                waiting = self._run(self._pool, waiting)
+            while requests:
+                requests = self._attempt(requests, pool)
         except BaseException:
             self._end_workers()
             raise
 
-    def _run(self, pool: TaskPool, requests: list[StageRequest]) -> list[StageRequest]:
-        """Run ``requests`` in worker processes. Pause, then return the requests that another process is computing.
+    def _attempt(self, requests: list[StageRequest], pool: TaskPool | None) -> list[StageRequest]:
+        """Try to compute ``requests``. Return those that another process is computing, after a pause.
 
         Raises the error of the first request that fails, :class:`WorkerDied`, or OSError if the system cannot start a
         process.
         """
-        pool.grow(min(worker_count(self._hardware), len(requests)))
         busy = []
-        for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
+        for request, error in self._outcomes(requests, pool):
             if isinstance(error, BusyError):
-                self._watch(request_title(requests[index]), 0, 1, BUSY)
-                busy.append(requests[index])
+                self._watch(request_title(request), 0, 1, "another process is working on it")
+                busy.append(request)
             elif error is not None:
                 raise error
         if busy:
             time.sleep(RETRY)
         return busy
 
-    def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
-        if not is_host(self.resources.device.type) or worker_count(self._hardware) < 2 or len(missing) < 2:
-            return False
+    def _outcomes(
+        self, requests: list[StageRequest], pool: TaskPool | None
+    ) -> Iterator[tuple[StageRequest, Exception | None]]:
+        """Yield each request when it ends, with its error, if any. Without a pool, other errors are raised here."""
+        if pool is not None:
+            pool.grow(min(worker_count(self._hardware), len(requests)))
+            for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
+                yield requests[index], error
+            return
+        for request in requests:
+            try:
+                run_one(request, self.resources, self._watch)
+                yield request, None
+            except BusyError as busy:
+                yield request, busy
+
+    def _pool_for(self, requests: list[StageRequest]) -> TaskPool | None:
+        """Return the pool of worker processes that computes ``requests``; None to compute them in this process."""
+        if not is_host(self.resources.device.type) or worker_count(self._hardware) < 2 or len(requests) < 2:
+            return None
         # starting processes costs seconds: predictions alone do not start any, but use running ones
-        return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())
+        if self._pool is None and any(not isinstance(request, Predict) for request in requests):
+            of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
+            arguments = self.resources, self._hardware, self._plugins
+            self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
+        return self._pool
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:

@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
@@ -17,9 +16,9 @@ from knot_runner.engine.seeds import seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 
-#: As many as a model of one's own has been tried on before: it need not read a single one.
+#: The number of examples in the counted forward pass. A custom model is checked with the same number.
 EXAMPLES = 2
-#: Attention as it is computed on the CPU, which torch's table does not have.
+#: The CPU's attention operation, which torch's table of FLOP formulas lacks.
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
@@ -54,17 +53,14 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
 
 
 def _read(network: Network, examples: Tensors) -> None:
+    """Run the network, on the meta device if possible: it has no values, and so takes no memory or time."""
     if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
         with seeded(0, "unused"):
             model = build_network(network)
         model.eval()(**examples)
         return
     with torch.device("meta"):
-        model = build_network(network).eval()
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    # one number each: initializing weights takes longer than the forward pass, and a large encoder's take memory
-    zeros = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) for name, tensor in named.items()}
-    functional_call(model, zeros, (), examples)
+        build_network(network).eval()(**{name: tensor.to("meta") for name, tensor in examples.items()})
 
 
 def _examples(network: Network, length: int) -> Tensors:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,30 +30,21 @@ from knot_runner.engine.requests import (
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.training import (
-    Trainee,
-    copy_weights,
+    Report,
+    StageTraining,
     forward_all,
-    make_optimizer,
-    train_batch,
-    train_epoch,
+    mean_loss,
     train_epochs,
 )
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import BusyError
 
-#: (finished steps, all steps, short text) -> None
-Report = Callable[[int, int, str], None]
 EVALUATION_BATCH = 256
 #: (title, finished steps, all steps, short text) -> None
 ProgressCallback = Callable[[str, int, int, str], None]
 #: (folder of the store, key): the identity of a request
 StageKey = tuple[str, str]
-#: Seconds between two attempts at a request that another process is computing.
-RETRY = 0.2
-#: Progress text meanwhile.
-BUSY = "another process is working on it"
 
 
 @dataclass(frozen=True)
@@ -66,39 +56,42 @@ class Resources:
     data_root: Path | None
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The examples of one part, with the rows and loss of the objective."""
-
-    examples: ClientExamples
-    rows: LossRows
-    loss: SampleLoss
-
-
 def train_network(request: Train, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
     """Train ``request`` in folder ``work``, resuming after the last finished epoch. Return weights and a dict of facts.
 
     Raises:
         DivergedError: A loss is not finite.
     """
-    model = initial_model(resources, request.network, request.start, keyed(request.seed, "init", request.party))
-    train = _load_part(request, request.train, resources, model)
-    valid = None if request.valid is None else _load_part(request, request.valid, resources, model)
-    optimizer = make_optimizer(request.training, list(model.parameters()))
+    training = request.training
+    return train_epochs(_Network(request, resources, report), work, training.epochs, training.select, request.select)
 
-    def step(batch: InputBatch) -> tuple[Tensor, int]:
-        return train_batch(model, batch, train.loss, train.rows, optimizer), len(batch[0])
 
-    trainee = Trainee(
-        model,
-        optimizer,
-        epoch=lambda number: train_epoch(
-            request, number, model, train.examples, lambda: step, report, request.stage, request.party
-        ),
-        score=None if valid is None else lambda number: _score(request, model, valid, number),
-        weights=lambda: copy_weights(model),
-    )
-    return train_epochs(trainee, work, request.training, request.select)
+class _Network(StageTraining):
+    """The training of one network by an objective."""
+
+    def __init__(self, request: Train, resources: Resources, report: Report) -> None:
+        seed = keyed(request.seed, "init", request.party)
+        model = initial_model(resources, request.network, request.start, seed)
+        examples, self._rows, self._loss = _load_part(request, request.train, resources, model)
+        self._valid = None if request.valid is None else _load_part(request, request.valid, resources, model)
+        self._select, self._title = request.select, request_title(request)
+        super().__init__(request, model, examples, report, request.stage, request.party)
+
+    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+        """Implement :meth:`StageTraining.losses`."""
+        loss = mean_loss(self.module, batch, self._loss, self._rows)
+        return loss, loss, len(batch[0])
+
+    @torch.no_grad()
+    def score(self, epoch: int) -> float | None:
+        """Return the macro-F1 or the negative mean loss on the validation examples."""
+        if self._valid is None:
+            return None
+        examples, rows, loss = self._valid
+        if self._select == "loss":
+            logits = finite_logits(self.module, examples, self._title, epoch)
+            return -float(loss(logits, rows).double().mean())
+        return valid_score(self.module, examples, self._title, epoch)
 
 
 @torch.no_grad()
@@ -113,7 +106,10 @@ def predict_network(request: Predict, resources: Resources, report: Report) -> T
     return {request.output: output.float().cpu()}, {"seconds": time.monotonic() - began}
 
 
-def _load_part(request: Train, part: StoredPart, resources: Resources, model: nn.Module) -> _Part:
+def _load_part(
+    request: Train, part: StoredPart, resources: Resources, model: nn.Module
+) -> tuple[ClientExamples, LossRows, SampleLoss]:
+    """Return the examples of one part, with the rows and the loss of the objective."""
     examples = stored_examples(resources, part.examples)
     tensors = {name: resources.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
@@ -121,7 +117,7 @@ def _load_part(request: Train, part: StoredPart, resources: Resources, model: nn
         return forward_all(model, examples, EVALUATION_BATCH)
 
     inputs = ObjectiveInputs(examples.labels.cpu(), tensors, start_logits)
-    return _Part(examples, *make_loss(request.objective, inputs))
+    return examples, *make_loss(request.objective, inputs)
 
 
 def stored_examples(resources: Resources, ref: Ref) -> ClientExamples:
@@ -168,13 +164,14 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
 
 
 @torch.no_grad()
-def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
-    """Return the score on the validation examples: macro-F1, or the negative mean loss. Larger is better."""
-    logits = finite_logits(model, part.examples, request_title(request), epoch)
-    if request.select == "loss":
-        return -float(part.loss(logits, part.rows).double().mean())
-    labels = part.examples.labels.cpu().numpy()
-    return metrics.measured_score(logits.numpy(), labels)
+def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
+    """Return :func:`metrics.measured_score` on the examples ``valid``.
+
+    Raises:
+        DivergedError: The predictions are not finite. The message begins with ``title``.
+    """
+    logits = finite_logits(model, valid, title, epoch)
+    return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())
 
 
 def key_of(request: StageRequest) -> StageKey:
@@ -216,19 +213,3 @@ def run_one(request: StageRequest, resources: Resources, watch: ProgressCallback
         watch(name, 1, 1, "done")
         facts |= {"device": str(resources.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return resources.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})
-
-
-def run_each(requests: Iterable[StageRequest], resources: Resources, watch: ProgressCallback) -> None:
-    """Call :func:`run_one` for every request in order. Requests that another process is computing come last."""
-    waiting, busy = deque(requests), 0
-    while waiting:
-        request = waiting.popleft()
-        try:
-            run_one(request, resources, watch)
-            busy = 0
-        except BusyError:
-            watch(request_title(request), 0, 1, BUSY)
-            waiting.append(request)
-            busy += 1
-            if busy >= len(waiting):  # all remaining ones
-                time.sleep(RETRY)

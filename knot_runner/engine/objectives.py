@@ -19,9 +19,10 @@ from torch import Tensor
 
 from knot_runner.util.errors import UserError
 
-#: A row per example: name -> tensor [n, ...].
+#: Name -> tensor [n, ...] with one row per example.
 LossRows = dict[str, Tensor]
-#: (logits [B, C], the batch's rows) -> loss per sample [B]; of objectives that read features, the batch's [B, H], too
+#: Function (logits [B, C], the batch's rows) -> loss per sample [B]. If the objective reads features, the third
+#: argument is the batch's features [B, H].
 SampleLoss = Callable[..., Tensor]
 
 

@@ -24,7 +24,7 @@ from knot_runner.models.network import Network
 
 #: (stage, key) of an artifact in the store.
 Ref = tuple[str, str]
-#: The content of an artifact: its tensors, and facts about them.
+#: The content of an artifact: its tensors, and a dict of facts about the stage.
 TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
@@ -51,16 +51,16 @@ class Train:
     network: Network
     start: Ref | None
     train: StoredPart
-    #: None: nothing is held out, and nothing selected
+    #: the validation examples; None if no examples are held out, and no epoch is selected
     valid: StoredPart | None
     objective: Objective
     training: StageSettings
-    #: selection metric of the best epoch, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
+    #: the metric on validation examples that selects the best epoch: macro-F1 ("score") or the loss
     select: Literal["score", "loss"]
     seed: int
-    #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
+    #: the digest of the pretrained encoder's settings, if ``start`` is None and ``model.weights`` is not "scratch"
     weights: str = "scratch"
-    #: of training images
+    #: the augmentation of training images
     augment: Augment = "none"
 
 

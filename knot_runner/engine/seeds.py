@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-#: Names that seeds are keyed by in the spelling that the recorded results were drawn with.
+#: Name -> the earlier spelling that keys its seeds, because recorded results were computed with this spelling.
 SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "personalisation", "unlabeled": "unlabelled"}
 
 
@@ -36,11 +36,8 @@ def seeded(seed: int, *names: object, device: torch.device | None = None) -> Ite
     The previous states are restored afterwards. Modules use no other generator to initialize their weights. Models for
     another device are built on the CPU and moved.
     """
-    before, key = torch.default_generator.get_state(), keyed(seed, *names)
-    torch.default_generator.manual_seed(key)
-    if device is not None and device.type != "cpu":
-        torch.manual_seed(key)  # of all devices: that of a module is of its current one
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(keyed(seed, *names))
+        if device is not None and device.type != "cpu":
+            torch.manual_seed(keyed(seed, *names))  # of all devices: that of a module is of its current one
         yield
-    finally:
-        torch.default_generator.set_state(before)

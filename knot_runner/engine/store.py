@@ -46,11 +46,6 @@ class Artifact:
     folder: Path
     info: Facts
 
-    @property
-    def tensors_path(self) -> Path:
-        """Return the path of the tensor file. The file matched its digest when the artifact was looked up."""
-        return self.folder / TENSORS
-
     def tensors(self) -> Tensors:
         """Return the artifact's tensors.
 
@@ -77,7 +72,7 @@ class Store:
     """All artifacts below ``root``."""
 
     root: Path
-    #: if given, stages of other code (or another torch, or a changed plug-in) are not found
+    #: if set, artifacts from other code, another torch or a changed plug-in are not found
     code: str | None = None
     #: the user's plug-ins, recorded in each artifact's provenance
     plugins: tuple[str, ...] = ()

@@ -27,31 +27,28 @@ from knot_runner.records import PART_FILES
 from knot_runner.util.files import Facts, digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
-#: The content of a file, in order.
+#: The content of a file, as parts in the order in which they are written.
 FileParts = list[bytes | memoryview]
-#: Tensors by name, as a file holds them.
+#: Tensors by name.
 Tensors = dict[str, Tensor]
-#: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
-#: ``save`` was left.
+#: The format's name for each dtype. The order is the library's, so that files are equal to the library's files.
 _NAMES = {
     torch.int64: "I64", torch.float64: "F64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16",
     torch.float16: "F16", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _ORDER = list(_NAMES)
-#: Of those that numpy has.
+#: Name in the format -> numpy dtype. Numpy has no bfloat16, and bool tensors are not mapped.
 _TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "I32": "<i4", "F16": "<f2", "I16": "<i2", "I8": "i1", "U8": "u1"}
-#: A header ends at a multiple of so many bytes.
+#: The header is padded to a multiple of this number of bytes.
 _ALIGNED = 8
-#: Parts below so many bytes are joined: few calls to the disk for small models, no copy of large ones.
-_JOINED = 1 << 20
-#: Settled tensors become a part when they are so many bytes together.
+#: Settled tensors move into a part when their total size reaches this number of bytes.
 PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     """Return the parts of the file of ``tensors``, in order. The bytes are the same as from ``safetensors.torch.save``.
 
-    Large parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
+    Parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
 
     Raises:
         TypeError: The dtype table above does not contain a tensor's dtype.
@@ -68,7 +65,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
         header[name] = {"dtype": _NAMES[tensors[name].dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    return _joined([len(text).to_bytes(8, "little") + text, *flat.values()])
+    return [len(text).to_bytes(8, "little") + text, *flat.values()]
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -94,18 +91,6 @@ def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()).cast("B")
-
-
-def _joined(parts: FileParts) -> FileParts:
-    joined: FileParts = []
-    small = bytearray()
-    for part in parts:
-        if len(part) < _JOINED:
-            small += part
-            continue
-        joined += [bytes(small), part]
-        small.clear()
-    return [part for part in [*joined, bytes(small)] if len(part)]
 
 
 class DoesNotMatch(Exception):

@@ -24,7 +24,7 @@ from knot_runner.util.processes import on_signal
 FINISH_SECONDS = 10
 #: Key of a row -> the key of the row that counts it: a round, an iteration or an epoch.
 Counters = dict[str, str]
-#: What rows are counted by, where they are.
+#: Keys that count rows, in the order of preference.
 STEPS = ("round", "iteration", "epoch")
 
 
@@ -119,7 +119,7 @@ def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, 
             yield key, float(value), int(row[steps[key]]) if key in steps else otherwise
 
 
-#: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
+#: ``tracker.name`` -> the function or class that begins a mirror, or its import path. Plug-ins can add entries.
 TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
     "TRACKERS",
     {

@@ -20,7 +20,7 @@ from knot_runner.util.files import Facts, LogRow
 EVENTS_FOLDER = "tensorboard"
 #: The tag that a resumed run is found by.
 RUN_ID = "knot_runner.run_id"
-#: Parameters of one request, and characters of one, that every version of a server takes.
+#: The number of parameters per request, and of characters per value, that every server version accepts.
 BATCH, LONGEST = 100, 500
 _UNUSUAL = re.compile(r"[^\w./ -]")
 

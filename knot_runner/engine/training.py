@@ -1,6 +1,8 @@
-"""Training by autograd with any network and objective: steps, epochs, and forward passes over many examples.
+"""Training by autograd with any network and objective: the step loop, stage training, and forward passes.
 
-Epoch training survives a kill: it commits after each epoch. It also selects the epoch whose weights are returned.
+All training takes its steps in :func:`take_steps`: federated clients, KNOT's local models, students and mutual
+learners. Stage training (:func:`train_epochs`) survives a kill: it commits after each epoch. It also selects the epoch
+whose weights are returned.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,51 +28,50 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.errors import DivergedError
 
+#: (finished steps, all steps, short text) -> None
+Report = Callable[[int, int, str], None]
 Batch = TypeVar("Batch")
 
 
 def take_steps(
-    batches: Iterable[Batch], step: Callable[[Batch], tuple[Tensor, int]], device: torch.device,
+    parts: Iterable[tuple[torch.optim.Optimizer, Iterable[Batch]]],
+    losses: Callable[[Batch], tuple[Tensor, Tensor, int]],
+    device: torch.device,
     ends: Callable[[int], bool | None] | None = None,
-) -> tuple[float, int]:  # fmt: skip
-    """Apply ``step`` to each of ``batches``; return the mean loss and the number of steps. All training uses this loop.
+) -> tuple[float, int]:
+    """Take one step on each batch; return the mean loss and the number of steps. All training uses this loop.
 
-    ``step(batch)`` returns the loss [] on ``device`` and its weight in the mean. ``ends(steps so far)`` is called after
-    each step and returns whether training ends.
+    Args:
+        parts: The parts of the training, one after another: the optimizer of each part, and its batches.
+        losses: Function of a batch that returns the loss [] to minimize, the loss [] to report, and the weight of the
+            reported loss in the mean. Both losses are on ``device``.
+        device: The device of the sum, which is in float64 if the device supports it.
+        ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
     total, weights, steps = zero_sum(device), 0, 0
-    for batch in batches:
-        loss, weight = step(batch)
-        total += loss.to(total.dtype) * weight
-        weights, steps = weights + weight, steps + 1
-        if ends is not None and ends(steps):
-            break
+    for optimizer, batches in parts:
+        for batch in batches:
+            minimized, loss, weight = losses(batch)
+            take_step(optimizer, minimized)
+            total += loss.detach().to(total.dtype) * weight
+            weights, steps = weights + weight, steps + 1
+            if ends is not None and ends(steps):
+                return float(total) / max(weights, 1), steps
     return float(total) / max(weights, 1), steps
 
 
-def train_batch(
-    model: nn.Module,
-    batch: InputBatch,
-    loss: SampleLoss,
-    rows: LossRows,
-    optimizer: torch.optim.Optimizer,
-    penalty: Callable[[], Tensor] | None = None,
-    before_step: Callable[[], None] | None = None,
-) -> Tensor:
-    """Take one optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; return the mean.
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Take one optimizer step on ``loss`` []."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
 
-    The returned mean excludes the penalty and is on the device. ``rows`` cover all examples, and the batch's positions
-    index them. ``before_step`` is called before the optimizer's step and may read or change the gradients.
-    """
+
+def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
+    """Return the mean of ``loss`` over a batch, []. ``rows`` cover all examples; the batch's positions index them."""
     positions, inputs = batch
     logits = model(**inputs)
-    value = loss(logits, cut_rows(rows, positions, logits.device)).mean()
-    optimizer.zero_grad(set_to_none=True)
-    (value if penalty is None else value + penalty()).backward()
-    if before_step is not None:
-        before_step()
-    optimizer.step()
-    return value.detach()
+    return loss(logits, cut_rows(rows, positions, logits.device)).mean()
 
 
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
@@ -109,59 +109,6 @@ def forward_all(
     return outputs[torch.cat(places).argsort().to(outputs.device)]
 
 
-def train_epoch(
-    request: Train | OwnTraining,
-    number: int,
-    module: nn.Module,
-    examples: ClientExamples,
-    begin: Callable[[], Callable[[InputBatch], tuple[Tensor, int]]],
-    report: Callable[[int, int, str], None],
-    *names: str,
-) -> float:
-    """Train epoch ``number``, counted from 1, and return its mean loss.
-
-    An epoch is one pass over ``examples``. The order and dropout are keyed by (seed, *names, number).
-
-    ``begin()`` is called after ``module`` is set to training mode. It returns the step: a function from a batch to its
-    loss [] and its weight in the mean. ``report(finished steps, all steps, text)`` reports the progress of the whole
-    training.
-
-    Raises:
-        DivergedError: The loss is not finite.
-    """
-    size = request.training.batch_size
-    torch.manual_seed(keyed(request.seed, "dropout", *names, number))
-    order = generator(request.seed, "order", *names, number)
-    module.train()
-    count = batch_count(len(examples), size, False)
-
-    def report_step(steps: int) -> None:
-        report((number - 1) * count + steps, request.training.epochs * count, f"epoch {number}")
-
-    batches = examples.epoch(size, order, drop_last=False, augment=request.augment)
-    loss, _ = take_steps(batches, begin(), examples.labels.device, report_step)
-    if not math.isfinite(loss):
-        raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
-    return loss
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """A training whose epochs change only ``module`` and ``optimizer``.
-
-    ``epoch(number)`` trains one epoch, counted from 1, and returns its mean loss. ``score(number)`` scores the module
-    on held-out examples (larger is better); None without held-out examples. Both raise
-    :class:`~knot_runner.util.errors.DivergedError` if training diverged. ``weights()`` returns a copy of the weights to
-    keep.
-    """
-
-    module: nn.Module
-    optimizer: torch.optim.Optimizer
-    epoch: Callable[[int], float]
-    score: Callable[[int], float] | None
-    weights: Callable[[], Tensors]
-
-
 def make_optimizer(
     settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
 ) -> torch.optim.Optimizer:
@@ -175,23 +122,86 @@ def make_optimizer(
     return torch.optim.AdamW(parameters, lr, weight_decay=decay, fused=True)
 
 
-def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """Set the learning rate of ``epoch``, counted from 1. The rate is multiplied by ``decay`` after each milestone."""
-    passed = sum(epoch > milestone for milestone in settings.milestones)
-    for group in optimizer.param_groups:
-        group["lr"] = settings.lr * settings.decay**passed
+# -------------------------------------------------------------------------------------------------------------- stages
+
+
+class Trainee:
+    """A training in epochs, which change only ``module`` and ``optimizer``. A subclass defines :meth:`epoch`."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def epoch(self, number: int) -> float:
+        """Train epoch ``number``, counted from 1, and return its mean loss."""
+        raise NotImplementedError
+
+    def score(self, epoch: int) -> float | None:
+        """Return the score on held-out examples after ``epoch`` (larger is better); None without such examples."""
+        return None
+
+    def weights(self) -> Tensors:
+        """Return a copy of the weights to keep."""
+        return copy_weights(self.module)
+
+
+class StageTraining(Trainee):
+    """A stage's training of ``module`` on ``examples``. A subclass defines :meth:`losses`.
+
+    Attributes:
+        names: The names that key the seeds of batch orders and dropout, together with the seed and the epoch.
+    """
+
+    def __init__(
+        self, request: Train | OwnTraining, module: nn.Module, examples: ClientExamples, report: Report, *names: str
+    ) -> None:
+        self.request, self.module, self.examples, self.report = request, module, examples, report
+        self.names = names
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.optimizer = make_optimizer(request.training, trained)
+
+    def begin(self, epoch: int) -> None:
+        """Prepare ``epoch``, counted from 1, when ``module`` is in training mode."""
+
+    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+        """Return the loss [] to minimize on ``batch``, the loss [] to report, and its weight in the epoch's mean."""
+        raise NotImplementedError
+
+    def epoch(self, number: int) -> float:
+        """Train epoch ``number``, counted from 1: one pass over the examples. Return the mean loss.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        request, training = self.request, self.request.training
+        passed = sum(number > milestone for milestone in training.milestones)
+        for group in self.optimizer.param_groups:
+            group["lr"] = training.lr * training.decay**passed
+        torch.manual_seed(keyed(request.seed, "dropout", *self.names, number))
+        order = generator(request.seed, "order", *self.names, number)
+        self.module.train()
+        self.begin(number)
+        count = batch_count(len(self.examples), training.batch_size, False)
+
+        def report_step(steps: int) -> None:
+            self.report((number - 1) * count + steps, training.epochs * count, f"epoch {number}")
+
+        batches = self.examples.epoch(training.batch_size, order, drop_last=False, augment=request.augment)
+        loss, _ = take_steps([(self.optimizer, batches)], self.losses, self.examples.labels.device, report_step)
+        if not math.isfinite(loss):
+            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
+        return loss
 
 
 def train_epochs(
-    trainee: Trainee, work: Path, settings: StageSettings, select: Literal["score", "loss"]
+    trainee: Trainee, work: Path, epochs: int, keep: Literal["best", "last"], select: Literal["score", "loss"]
 ) -> TensorsAndFacts:
-    """Train in folder ``work``, resuming after the last finished epoch.
+    """Train ``epochs`` epochs in folder ``work``, resuming after the last finished epoch.
 
     Return the selected model weights and a dict of training facts. The commits stay until the result is in the store,
     so that a kill in between loses nothing.
 
     The epoch with the best validation score is selected. With ``select="loss"``, the untrained start (epoch 0) is also
-    a candidate, as in KNOT's public code. With ``settings.select="last"``, the last epoch is selected.
+    a candidate, as in KNOT's public code. With ``keep="last"``, the last epoch is selected.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()
@@ -199,30 +209,27 @@ def train_epochs(
         print(commit.problem, file=sys.stderr, flush=True)
     best = _restore(commit.tensors, trainee)
     values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
-    if commit.step < 0 and select == "loss" and trainee.score is not None:
-        values.update(best_epoch=0, best_score=trainee.score(0))
-        best = trainee.weights()
+    if commit.step < 0 and select == "loss":
+        score = trainee.score(0)
+        if score is not None:
+            values.update(best_epoch=0, best_score=score)
+            best = trainee.weights()
     values["machines"] = all_machines([values])
-    for epoch in range(max(commit.step, 0) + 1, settings.epochs + 1):
+    for epoch in range(max(commit.step, 0) + 1, epochs + 1):
         began = time.monotonic()
-        set_rate(settings, trainee.optimizer, epoch)
-        loss = trainee.epoch(epoch)
-        score = None if trainee.score is None else trainee.score(epoch)
-        if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
+        row: dict[str, Any] = {"epoch": epoch, "loss": trainee.epoch(epoch)}
+        score = trainee.score(epoch)
+        if score is not None:
+            row["valid"] = score
+        if keep == "last" or values["best_score"] is None or score > values["best_score"]:
             best = trainee.weights()
             values.update(best_epoch=epoch, best_score=score)
-        values["seconds"] += time.monotonic() - began
-        scored = {} if score is None else {"valid": score}
-        row = {"epoch": epoch, "loss": loss, **scored, "seconds": round(time.monotonic() - began, 3)}
+        seconds = time.monotonic() - began
+        values["seconds"] += seconds
+        row["seconds"] = round(seconds, 3)
         checkpoint.save(epoch, _flatten(trainee, best if values["best_epoch"] != epoch else None), values, [row])
-    facts = {
-        "epochs": checkpoint.log(),
-        "seconds": values["seconds"],
-        "machines": values["machines"],
-        "select": select,
-        "kept": settings.select,
-    }
-    return best, facts | {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
+    facts = {name: values[name] for name in ("seconds", "machines", "best_epoch", "best_score")}
+    return best, {"epochs": checkpoint.log(), "select": select, "kept": keep, **facts}
 
 
 def copy_weights(module: nn.Module) -> Tensors:
@@ -233,9 +240,8 @@ def copy_weights(module: nn.Module) -> Tensors:
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
     """Return the tensors to commit. ``best`` is None if the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
-    kind = _kind(trainee.optimizer)
     for index, state in trainee.optimizer.state_dict()["state"].items():
-        tensors |= {f"{kind}.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
+        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
     if best is not None:
         tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     return tensors
@@ -245,19 +251,15 @@ def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
     """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
     if not tensors:
         return {}
-    kind = _kind(trainee.optimizer)
-    groups: dict[str, Tensors] = {"model": {}, kind: {}, "best": {}}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition(".")
-        groups[group][rest] = tensor
-    trainee.module.load_state_dict(groups["model"])
+    trainee.module.load_state_dict(_below(tensors, "model."))
     state: dict[int, Tensors] = {}
-    for name, tensor in groups[kind].items():
-        index, _, key = name.partition(".")
+    for name, tensor in _below(tensors, "optimizer.").items():
+        index, key = name.split(".")
         state.setdefault(int(index), {})[key] = tensor
     trainee.optimizer.load_state_dict({"state": state, "param_groups": trainee.optimizer.state_dict()["param_groups"]})
-    return groups["best"] or trainee.weights()
+    return _below(tensors, "best.") or trainee.weights()
 
 
-def _kind(optimizer: torch.optim.Optimizer) -> str:
-    return type(optimizer).__name__.lower()
+def _below(tensors: Tensors, prefix: str) -> Tensors:
+    """Return the tensors whose names begin with ``prefix``, under the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

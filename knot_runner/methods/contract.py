@@ -54,11 +54,13 @@ class ClientWork:
         requests: The client's requests. The first request trains the model that the client received; further
             requests train models that the client keeps (Ditto).
         trained: The engine's result of each request.
+        sent: The message that the client sent, for :attr:`Method.own`; {} before the client sends it.
     """
 
     round: int
     requests: list[LocalTraining]
     trained: list[Trained]
+    sent: ClientMessage = field(default_factory=dict)
 
     @staticmethod
     def of_round(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
@@ -162,9 +164,8 @@ class Method:
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server's step on single
             messages. It replaces ``fold``, unless the server may read only means (privacy).
-        own: ``(config, state, federation, work) -> tensors`` that the client keeps from its training.
-        keep: ``(config, state, federation, client, parts) -> tensors`` that the client keeps from the message it
-            sent.
+        own: ``(config, state, federation, work) -> tensors`` that the client keeps, from its training or from the
+            message ``work.sent``.
         observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
         unweighted: Parts whose mean is always uniform, whatever ``method.aggregation`` is.
@@ -192,7 +193,6 @@ class Method:
     deployed: Callable[..., ClientModel] | None = None
     fold_each: Callable[..., Folded] | None = None
     own: Callable[..., ClientMessage] = nothing
-    keep: Callable[..., ClientMessage] = nothing
     observe: Callable[..., RoundRow] = nothing
     received: Callable[..., ClientMessage] | None = None
     unweighted: tuple[str, ...] = ()

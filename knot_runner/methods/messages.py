@@ -21,7 +21,7 @@ from knot_runner.methods.contract import (
     Sent,
     size,
 )
-from knot_runner.methods.federated.averaging import fold_round, mean_of, received, shared_of
+from knot_runner.methods.federated.averaging import fold_round, mean_of, received
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import DivergedError
 
@@ -98,9 +98,9 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
         kept: ClientMessage = {}
-        trained, shared = work.trained[0], shared_of(config, federation)
-        if shared is not None:
-            kept["unshared"] = trained.weights[~shared]
+        trained = work.trained[0]
+        if config.patterns != ("*",):
+            kept["unshared"] = trained.weights[~federation.layout.matching(config.patterns)]
         if config.batchnorm == "local":
             kept["statistics"] = trained.buffers
         return kept | method.own(config, state, federation, work)

@@ -10,7 +10,7 @@ names of artifacts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +20,14 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
-from knot_runner.engine.examples import Augment, ClientExamples, InputBatch
+from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
-from knot_runner.engine.loop import Report, Resources, stored_examples, stored_model
+from knot_runner.engine.loop import Resources, stored_examples, stored_model, valid_score
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
-from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
+from knot_runner.engine.training import Report, StageTraining, train_epochs
 from knot_runner.methods.contract import RoundMethod, State, scored
-from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
@@ -153,56 +152,8 @@ class TrainParties(OwnTraining):
         Raises:
             DivergedError: A loss is not finite.
         """
-        starts = zip(self.networks, self.starts, strict=True)
-        models = nn.ModuleList(stored_model(resources, network, start) for network, start in starts)
-        trains = [stored_examples(resources, part.examples) for part in self.trains]
-        valids = [None if part is None else stored_examples(resources, part.examples) for part in self.valids]
-        transfer = stored_examples(resources, self.transfer.examples)
-        points = torch.tensor(self.points, dtype=torch.float64, device=float64_device(resources.device))
-        optimizer = make_optimizer(self.training, list(models.parameters()))
-
-        def step(batch: InputBatch, own_batches: list[Iterator[InputBatch]]) -> tuple[Tensor, int]:
-            """Take one optimizer step of every party; return the mean of the parties' losses, with weight 1."""
-            supervised, outputs = [], []
-            for model, examples, batches in zip(models, trains, own_batches, strict=True):
-                positions, inputs = next(batches)
-                labels = examples.labels[positions.to(examples.labels.device)]
-                supervised.append(F.cross_entropy(model(**inputs), labels))
-                outputs.append(model(**batch[1]))
-            mutual = peer_losses(self.loss, outputs, points)
-            losses = torch.stack([a + self.weight * b for a, b in zip(supervised, mutual, strict=True)])
-            optimizer.zero_grad(set_to_none=True)
-            losses.sum().backward()  # no party has a gradient of another's loss
-            optimizer.step()
-            return losses.detach().mean(), 1
-
-        def epoch(number: int) -> float:
-            """Train one epoch; return the mean loss over steps and parties."""
-
-            def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-                pairs = zip(self.parties, trains, strict=True)
-                own_batches = [self._own_batches(party, examples, number) for party, examples in pairs]
-                return lambda batch: step(batch, own_batches)
-
-            return train_epoch(self, number, models, transfer, begin, report, self.stage)
-
-        def score(number: int) -> float:
-            """Return the macro-F1 on the validation examples, averaged over parties that have any."""
-            scores = []
-            for party, model, valid in zip(self.parties, models, valids, strict=True):
-                if valid is not None:
-                    scores.append(valid_score(model, valid, f"{self.stage} {party}", number))
-            return sum(scores) / len(scores)
-
-        held_out = any(valid is not None for valid in valids)
-        trainee = Trainee(models, optimizer, epoch, score if held_out else None, lambda: copy_weights(models))
-        return train_epochs(trainee, work, self.training, "score")
-
-    def _own_batches(self, party: str, examples: ClientExamples, epoch: int) -> Iterator[InputBatch]:
-        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
-        for time in itertools.count():
-            order = generator(self.seed, "order", self.stage, party, epoch, time)
-            yield from examples.epoch(self.training.batch_size, order, drop_last=False, augment=self.augment)
+        training = self.training
+        return train_epochs(_Together(self, resources, report), work, training.epochs, training.select, "score")
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
@@ -219,3 +170,52 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
         log_p = torch.log_softmax(outputs, dim=-1)[:, None]
         losses.append(between(loss, log_p, others, points).mean())
     return losses
+
+
+class _Together(StageTraining):
+    """The parties' models and examples, and the loss of all parties on a batch of the transfer set."""
+
+    def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
+        self._parties = request
+        self.models = nn.ModuleList(
+            stored_model(resources, network, start)
+            for network, start in zip(request.networks, request.starts, strict=True)
+        )
+        self.trains = [stored_examples(resources, part.examples) for part in request.trains]
+        self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
+        super().__init__(
+            request, self.models, stored_examples(resources, request.transfer.examples), report, request.stage
+        )
+        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
+
+    def begin(self, epoch: int) -> None:
+        """Implement :meth:`StageTraining.begin`."""
+        self._batches = [self._own_batches(party, epoch) for party in range(len(self.models))]
+
+    def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
+        """Yield batches of a party's own examples endlessly, in a new order in each pass."""
+        request = self._parties
+        for time in itertools.count():
+            order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
+            size, augment = request.training.batch_size, request.augment
+            yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
+
+    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+        """Return the sum of the parties' losses on ``batch`` and on batches of their own, and their mean to report."""
+        batches, (_, inputs) = [next(own) for own in self._batches], batch
+        supervised, outputs = [], []
+        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
+            labels = examples.labels[positions.to(examples.labels.device)]
+            supervised.append(F.cross_entropy(model(**own_inputs), labels))
+            outputs.append(model(**inputs))
+        mutual = peer_losses(self._parties.loss, outputs, self.points)
+        losses = torch.stack([a + self._parties.weight * b for a, b in zip(supervised, mutual, strict=True)])
+        return losses.sum(), losses.mean(), 1  # no party has a gradient of another's loss
+
+    def score(self, epoch: int) -> float | None:
+        """Return the macro-F1 on the validation examples, averaged over parties that have any."""
+        scores = []
+        for party, model, valid in zip(self._parties.parties, self.models, self.valids, strict=True):
+            if valid is not None:
+                scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
+        return sum(scores) / len(scores) if scores else None

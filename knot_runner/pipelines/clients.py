@@ -21,8 +21,8 @@ from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.choose import DTYPES, make_engine
-from knot_runner.engine.federated.cohort import ClientModel, Engine
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import DTYPES, ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation, with_server
@@ -200,11 +200,8 @@ def make_setup(context: RunContext) -> Setup:
 
 def open_engine(context: RunContext, setup: Setup) -> Engine:
     """Return the engine that ``hardware`` selects, with the examples of ``setup``. Close it after use."""
-    network, *others = setup.networks
     settings = context.settings
-    return make_engine(
-        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
-    )
+    return make_engine(settings.hardware, setup.networks, setup.data, setup.test, context.note, settings.plugins)
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:

@@ -17,7 +17,7 @@ import torch
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.engine.store import Artifact, Store
+from knot_runner.engine.store import TENSORS, Artifact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext
 from knot_runner.provenance.fingerprints import Now, Opened
@@ -74,7 +74,7 @@ def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
 
 
 def _task(kept: Artifact) -> ImageTask:
-    arrays = mapped_arrays(kept.tensors_path)
+    arrays = mapped_arrays(kept.folder / TENSORS)
     parts = []
     for part in ("train", "test"):
         parts.append(Images(*[arrays.get(f"{part}.{name}") for name in _ARRAYS]))

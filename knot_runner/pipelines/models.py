@@ -18,7 +18,6 @@ from torch import Tensor
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
-from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
@@ -172,7 +171,6 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
     If there are several global models, the names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
-    shared = shared_of(config, federation)
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
         # below fleet/ are models that were sent to clients
@@ -182,6 +180,7 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
         layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
         fields = layout.parameters if name == "weights" else layout.buffers
         if name == "unshared":
+            shared = layout.matching(config.patterns)
             fields = tuple(field for field in layout.parameters if not shared[field.start])
             unshared, value = value, torch.zeros(layout.size, dtype=value.dtype)
             value[~shared] = unshared

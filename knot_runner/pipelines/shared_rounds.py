@@ -101,6 +101,6 @@ def _examples_key(setup: Setup) -> list[Any]:
     if isinstance(setup.task, ImageTask):
         return [setup.task.digest, setup.task.mean, setup.task.std]
     content = hashlib.sha256()
-    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.federation.model.weights):
+    for tensor in (*setup.data.tensors().values(), *setup.test.tensors().values(), setup.federation.model.weights):
         content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
     return [setup.task.digest, content.hexdigest()]

@@ -69,7 +69,7 @@ def _answers(
 ) -> dict[str, Tensor]:
     """Return the engine's results for all requests, each part under its name."""
     hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
-    with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
+    with closing(make_engine(hardware, _NETWORKS, _images(80), _images(40))) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} returns results that were not requested"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
         answers = {f"{what}: {part}": getattr(result, part) for what, result in trained for part in _PARTS}

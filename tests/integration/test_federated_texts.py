@@ -93,7 +93,7 @@ def test_lean_matches_loop_and_preserves_rng_state():
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
     before = torch.get_rng_state()
     for workers in (1, 2):
-        engine = Lean(NETWORK, *data, torch.float32, workers, threads=1)
+        engine = Lean([NETWORK], *data, torch.float32, workers, threads=1)
         for found, one in zip(engine.train(cohort[::-1])[::-1], wanted, strict=True):
             assert torch.equal(found.weights, one.weights) and found.loss == one.loss
         engine.close()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.engine.store import Store
+from knot_runner.engine.store import TENSORS, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines import kept_images
 from knot_runner.provenance import fingerprints
@@ -104,7 +104,7 @@ def test_images_of_plug_ins_are_not_kept(tmp_path, read):
 def test_mapped_arrays_are_not_copied_for_workers(tmp_path):
     tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.arange(5).to(torch.uint8), "c": torch.tensor([2**40])}
     made = Store(tmp_path).put("stage", "key", tensors, {})
-    arrays = mapped_arrays(made.tensors_path)
+    arrays = mapped_arrays(made.folder / TENSORS)
     assert {name: array.tolist() for name, array in arrays.items()} == {n: t.tolist() for n, t in tensors.items()}
     own = np.arange(4)
     shared = SharedArrays([arrays["b"], own, arrays["a"], arrays["a"].T, np.zeros((0, 2))])
@@ -112,10 +112,10 @@ def test_mapped_arrays_are_not_copied_for_workers(tmp_path):
     assert [array.tolist() for array in shared.arrays()] == [
         [0, 1, 2, 3, 4], [0, 1, 2, 3], [[0, 1, 2], [3, 4, 5]], [[0, 3], [1, 4], [2, 5]], [],
     ]  # fmt: skip
-    before = made.tensors_path.read_bytes()
+    before = (made.folder / TENSORS).read_bytes()
     arrays["a"][0, 0] = 9  # stays in this process
-    assert made.tensors_path.read_bytes() == before and shared.arrays()[2][0, 0] == 9
+    assert (made.folder / TENSORS).read_bytes() == before and shared.arrays()[2][0, 0] == 9
     assert place_in_file(own) is None
     memory, at = place_in_file(arrays["b"][2:])
     assert memory.map[at : at + 3] == bytes([2, 3, 4])
-    assert map_file(made.tensors_path).map[:] == before
+    assert map_file(made.folder / TENSORS).map[:] == before

@@ -129,7 +129,7 @@ class TrainingSettings(CentralTraining):
     pretrain: StageSettings
 
 
-#: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
+#: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.cohort.EngineInputs`).
 ENGINES: Table[Any] = Table(
     "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )

@@ -3,65 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 Asked = TypeVar("Asked", LocalTraining, Inference)
 Answer = TypeVar("Answer", Trained, Tensor)
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class EngineInputs:
-    """Inputs for building an engine.
-
-    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
-    of the run.
-    """
-
-    hardware: HardwareSettings
-    networks: Sequence[Network]
-    data: ClientData
-    test: ClientData
-    device: torch.device
-    note: Callable[[str], None]
-    plugins: Sequence[str]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Return the dtype of weights and gradients."""
-        return DTYPES[self.hardware.precision]
 
 
 def make_engine(
-    hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
-    note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
+    hardware: HardwareSettings, networks: Sequence[Network], data: ClientData, test: ClientData,
+    note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
 ) -> Engine:  # fmt: skip
     """Return an engine that is ready to train.
 
     ``auto`` selects the engine by the device; for text models and custom models, it selects loop instead of stacked.
-    ``others``: further networks, with the numbers 1, 2, ... in requests.
 
     Raises:
         UserError: Device, engine and precision are not compatible.
     """
-    inputs = EngineInputs(hardware, [network, *others], data, test, prepare_device(hardware), note, plugins)
+    inputs = EngineInputs(hardware, networks, data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
     if name == "auto":
         name = DEVICES[inputs.device.type].engine
-        if name == "stacked" and not all(each.is_ours for each in inputs.networks):
+        if name == "stacked" and not all(network.is_ours for network in networks):
             name = "loop"
     engine: Engine = ENGINES[name](inputs)
     return engine
@@ -79,10 +54,14 @@ def make_loop(inputs: EngineInputs) -> Engine:
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
-def make_lean(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=lean``, for a CPU."""
-    require_cpu(inputs, "lean")
-    return lean_engine(Lean, inputs)
+def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient = make_client) -> Lean:
+    """Return ``hardware.engine=lean``, for a CPU, or a variant of another ``name`` with its own clients."""
+    require_cpu(inputs, name)
+    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
+    data = inputs.data, inputs.test
+    engine = Lean(inputs.networks, *data, inputs.dtype, workers, threads, inputs.plugins, make_client)
+    engine.name = name
+    return engine
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
@@ -93,11 +72,9 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     if not all(network.is_ours for network in inputs.networks):
         raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
-    autocast: Literal["none", "bf16"] = "bf16" if hardware.precision == "bf16" else "none"
-    tf32 = hardware.precision == "tf32"
     assert isinstance(data, ImageData) and isinstance(test, ImageData)
     engines = [
-        Stacked(network, data, test, device, inputs.dtype, hardware.stack, autocast, tf32, inputs.note)
+        Stacked(network, data, test, device, inputs.dtype, hardware.stack, hardware.precision, inputs.note)
         for network in inputs.networks
     ]
     return _per_network(engines)
@@ -108,21 +85,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
     from knot_runner.engine.federated.ray_engine import RayEngine
 
     require_cpu(inputs, "ray")
-    hardware, (network, *others) = inputs.hardware, inputs.networks
-    return RayEngine(
-        network, inputs.data, inputs.test, inputs.dtype, hardware.num_workers, hardware.threads, note=inputs.note,
-        plugins=inputs.plugins, others=others,
-    )  # fmt: skip
-
-
-def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
-    """Return an engine with worker processes, of the class ``kind``. ``options``: further constructor arguments."""
-    network, *others = inputs.networks
-    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
-    return kind(
-        network, inputs.data, inputs.test, inputs.dtype, workers, threads, plugins=inputs.plugins, others=others,
-        **options,
-    )  # fmt: skip
+    return RayEngine(inputs)
 
 
 def require_cpu(inputs: EngineInputs, name: str) -> None:
@@ -147,25 +110,23 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
-        return self._by_network(cohort, lambda engine, part: engine.train(part))
+        return _by_network(cohort, [engine.train for engine in self._engines])
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`."""
-        return self._by_network(requests, lambda engine, part: engine.logits(part))
+        return _by_network(requests, [engine.logits for engine in self._engines])
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         for engine in self._engines:
             engine.close()
 
-    def _by_network(
-        self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
-    ) -> list[Answer]:
-        """Run ``compute`` on each engine's requests; return the results in the order of all requests."""
-        results: dict[int, Answer] = {}
-        for number, engine in enumerate(self._engines):
-            positions = [position for position, request in enumerate(requests) if request.network == number]
-            if positions:
-                answers = compute(engine, [requests[position] for position in positions])
-                results.update(zip(positions, answers, strict=True))
-        return [results[position] for position in range(len(requests))]
+
+def _by_network(requests: list[Asked], functions: list[Callable[[list[Asked]], list[Answer]]]) -> list[Answer]:
+    """Call ``functions[k]`` on the requests for network k; return the results in the order of ``requests``."""
+    results: dict[int, Answer] = {}
+    for number, function in enumerate(functions):
+        positions = [position for position, request in enumerate(requests) if request.network == number]
+        if positions:
+            results.update(zip(positions, function([requests[position] for position in positions]), strict=True))
+    return [results[position] for position in range(len(requests))]

@@ -6,23 +6,26 @@ tensors directly, because a round has thousands of requests, and each request is
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from knot_runner.engine.examples import Augment, ClientExamples, InputBatch
-from knot_runner.engine.federated.flat import FlatLayout
-from knot_runner.engine.objectives import LossRows, Objective, SampleLoss
+from knot_runner.config.settings.groups import HardwareSettings
+from knot_runner.engine.examples import Augment, ClientData
+from knot_runner.engine.objectives import Objective
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-#: Examples per inference request: fixed, so that logits do not depend on the number of workers.
+if TYPE_CHECKING:
+    from knot_runner.engine.federated.loop import LocalWork
+
+#: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
-#: The same where many models are asked about the same examples, of which more then pay.
+#: Examples per inference request if many models are evaluated on the same examples. Larger requests are then faster.
 ROWS_OF_MANY = 1024
 
 
@@ -52,37 +55,10 @@ class LocalResult:
 
 
 @dataclass(frozen=True)
-class LocalWork:
-    """Inputs of a local program.
-
-    ``model``: the module, with the request's weights and buffers; its final state is the client's result. ``examples``:
-    the client's examples; ``tensors``: the program's tensors, on the module's device.
-    """
-
-    request: LocalTraining
-    model: nn.Module
-    layout: FlatLayout
-    examples: ClientExamples
-    tensors: Tensors
-    #: rows [n] of the training examples -> these examples
-    select: Callable[[Tensor], ClientExamples]
-    #: the rows and the loss of the request's objective, with ``start_logits`` of the module as it is now
-    objective: Callable[[], tuple[LossRows, SampleLoss]]
-    #: all epochs of the recipe, in the batches that the request has without a program, too
-    batches: Callable[[], Iterator[InputBatch]]
-    #: a fresh optimizer of all parameters of a module, by the recipe
-    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
-    #: put a module into the mode that the recipe trains in
-    train_mode: Callable[[nn.Module], None]
-    #: the schedule of optimizers over the recipe's steps
-    course: Callable[[Iterable[torch.optim.Optimizer]], Course]
-    #: the recipe's steps from what the module holds now, as without a program: (mean loss, steps)
-    train: Callable[[], tuple[float, int]]
-
-
-@dataclass(frozen=True)
 class LocalProgram:
     """A replacement for the steps of local training: ``run(settings, work)``.
+
+    ``work`` is a :class:`~knot_runner.engine.federated.loop.LocalWork`.
 
     ``settings``: plain data; ``tensors``: inputs in addition to the request's tensors, by name; ``further``: the number
     of epochs in addition to the request's epochs, for cost accounting. Worker processes look up ``run`` by its module
@@ -201,10 +177,11 @@ class Inference:
     model: ClientModel
     rows: Tensor
     split: Literal["test", "train"] = "test"
-    network: int = field(default=0, kw_only=True)
-    many: bool = field(default=False, kw_only=True)
-    body: str = field(default="", kw_only=True)
-    output: Literal["logits", "features"] = field(default="logits", kw_only=True)
+    _: KW_ONLY
+    network: int = 0
+    many: bool = False
+    body: str = ""
+    output: Literal["logits", "features"] = "logits"
 
 
 class Engine(Protocol):
@@ -221,6 +198,32 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End worker processes and free memory."""
+
+
+#: ``hardware.precision`` -> the dtype of weights and gradients.
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """Inputs for building an engine.
+
+    Requests refer to ``networks`` by their index. ``note`` prints a message for the user. ``plugins`` are the plug-ins
+    of the run.
+    """
+
+    hardware: HardwareSettings
+    networks: Sequence[Network]
+    data: ClientData
+    test: ClientData
+    device: torch.device
+    note: Callable[[str], None]
+    plugins: Sequence[str]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of weights and gradients."""
+        return DTYPES[self.hardware.precision]
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes
@@ -261,50 +264,3 @@ class Recipe:
     cosine: bool = False
     check: int = 0
     patience: int = 0
-
-
-def cosine_rate(lr: float, step: int, steps: int) -> float:
-    """Return the learning rate lr (1 + cos(pi t / T)) / 2 of step t of T, counted from 0."""
-    return lr * (1 + math.cos(math.pi * step / steps)) / 2
-
-
-class Course:
-    """The schedule of ``recipe`` for training ``model`` with ``optimizers`` for at most ``steps`` steps.
-
-    ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
-    the last step.
-    """
-
-    def __init__(
-        self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int,
-        held_loss: Callable[[], float] | None = None,
-    ) -> None:  # fmt: skip
-        self._model, self._recipe, self._optimizers, self._steps = model, recipe, list(optimizers), steps
-        self._loss, self._best, self._best_step = held_loss, math.inf, 0
-        self._kept: dict[str, Tensor] = {}
-        if held_loss is not None:
-            self._check(0)
-
-    def ends(self, step: int) -> bool:
-        """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
-
-        If training ends, the best model that was checked is restored.
-        """
-        if self._recipe.cosine:
-            for optimizer in self._optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = cosine_rate(self._recipe.lr, step, self._steps)
-        is_last = step == self._steps
-        if self._loss is None or (step % self._recipe.check and not is_last):
-            return False
-        self._check(step)
-        if step - self._best_step < self._recipe.patience and not is_last:
-            return False
-        self._model.load_state_dict(self._kept)
-        return True
-
-    def _check(self, step: int) -> None:
-        loss = self._loss()
-        if loss < self._best:
-            self._best, self._best_step = loss, step
-            self._kept = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -41,7 +42,7 @@ class FlatLayout:
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
-    #: what the names of the head's parameters begin with
+    #: the prefix of the names of the head's parameters
     head: str
 
     @property
@@ -57,15 +58,15 @@ class FlatLayout:
     @property
     def features(self) -> int:
         """Return H, the number of inputs of the head."""
-        return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
+        return next(field.shape[-1] for field in self.parameters if self._matches(field, "head"))
 
     def mask(self, keep: str) -> Tensor:
         """Return the mask [P] of the parameters ``keep``: ``head``, ``body`` (all except the head) or ``all``."""
-        mask = torch.zeros(self.size, dtype=torch.bool)
-        for field in self.parameters:
-            is_head = field.name.startswith(self.head)
-            mask[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
-        return mask
+        return self._mask(lambda field: keep == "all" or self._matches(field, "head") == (keep == "head"))
+
+    def biases(self) -> Tensor:
+        """Return the mask [P] of the parameters named ``bias``."""
+        return self._mask(lambda field: field.name.endswith("bias"))
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
@@ -77,42 +78,31 @@ class FlatLayout:
         Raises:
             UserError: A pattern matches no parameter, or no parameter is selected.
         """
-        mask = torch.zeros(self.size, dtype=torch.bool)
-        wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
+        unwanted = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
+        wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
         for pattern in (*wanted, *unwanted):
             if not any(self._matches(field, pattern) for field in self.parameters):
                 raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
-        for field in self.parameters:
+
+        def selected(field: Field) -> bool:
             chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
-            mask[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
+            return chosen and not any(self._matches(field, pattern) for pattern in unwanted)
+
+        mask = self._mask(selected)
         if not mask.any():
             raise UserError("no parameter is shared. Use other patterns, or method=local", "method.shared")
         return mask
 
+    def _mask(self, selected: Callable[[Field], bool]) -> Tensor:
+        return torch.cat([torch.full((field.stop - field.start,), selected(field)) for field in self.parameters])
+
     def _matches(self, field: Field, pattern: str) -> bool:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
-    def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
-        """Return a copy of ``weights`` [P] with ``head`` in place of the parameters that ``mask("head")`` selects."""
-        whole, start = weights.clone(), 0
-        for field in self.parameters:
-            if field.name.startswith(self.head):
-                size = field.stop - field.start
-                whole[field.start : field.stop] = head[start : start + size]
-                start += size
-        return whole
-
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
         """Return a model's ``weights`` [P] outside the head, as views, and its ``buffers`` [Q]."""
-        body = [field for field in self.parameters if not field.name.startswith(self.head)]
+        body = [field for field in self.parameters if not self._matches(field, "head")]
         return [*(weights[field.start : field.stop] for field in body), buffers]
-
-    def biases(self) -> Tensor:
-        """Return the mask [P] of the parameters named ``bias``."""
-        mask = torch.zeros(self.size, dtype=torch.bool)
-        for field in self.parameters:
-            mask[field.start : field.stop] = field.name.endswith("bias")
-        return mask
 
 
 def layout_of(network: Network) -> FlatLayout:

@@ -1,12 +1,11 @@
-"""Parts of local training that all engines share: epoch order, augmentation, step counts and finite checks.
+"""Parts of local training that all engines share: epoch order, augmentation and step counts.
 
-This module also orders the requests of a cohort for workers, and divides inference into equal chunks.
+:class:`RequestEngine` orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +17,8 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, In
 from knot_runner.engine.seeds import generator
 
 EngineRequest = LocalTraining | Inference
-#: What a request comes to.
+#: The result of a request.
 Result = Trained | Tensor
-#: Executes requests, which are begun in order; results in the same order.
-_Run = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -58,32 +55,31 @@ def steps(recipe: Recipe, count: int) -> int:
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 
-def finite(weights: Tensor) -> list[bool]:
-    """Return, for each row of ``weights`` [S, P], whether all values are finite.
+class RequestEngine:
+    """An engine that executes requests one by one, on workers or actors. A subclass defines :meth:`_run`."""
 
-    If the sum is finite, all terms are finite, because infinity and NaN propagate. A sum of finite terms may overflow,
-    so rows with a non-finite sum are checked value by value.
-    """
-    sums = weights.sum(1).tolist()
-    return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]
+    device = torch.device("cpu")
 
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """Implement :meth:`Engine.train`. The longest trainings run first.
 
-def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]:
-    """Run ``cohort`` with the longest trainings first, and return the results in the order of ``cohort``.
+        A short training then ends last, so workers idle less.
+        """
+        longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
+        results = self._run([cohort[i] for i in longest])
+        return [result for _, result in sorted(zip(longest, results, strict=True), key=lambda pair: pair[0])]
 
-    A short training then ends last, so workers idle less.
-    """
-    longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
-    results = run([cohort[i] for i in longest])
-    return [result for _, result in sorted(zip(longest, results, strict=True), key=lambda pair: pair[0])]
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """Implement :meth:`Engine.logits`, computed in chunks of examples.
 
+        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last is
+        smaller.
+        """
+        parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
+        pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
+        outputs = iter(self._run(pieces))
+        return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
 
-def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
-    """Return the logits [n, classes] of every request, computed in chunks of examples.
-
-    A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last is smaller.
-    """
-    parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
-    pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
-    outputs = iter(run(pieces))
-    return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
+    def _run(self, requests: list[Any]) -> list[Any]:
+        """Execute ``requests``, which begin in order; return the results in the same order."""
+        raise NotImplementedError

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,20 +14,18 @@ from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import (
     INFERENCE_ROWS,
-    Course,
+    ClientModel,
     Inference,
-    LocalProgram,
     LocalResult,
     LocalTraining,
-    LocalWork,
     Phase,
-    Recipe,
     Trained,
 )
 from knot_runner.engine.hardware import on_device
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import seeded
-from knot_runner.engine.training import cut_rows, forward_all, make_optimizer, take_steps, train_batch
+from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import copy_weights, cut_rows, forward_all, make_optimizer, mean_loss, take_steps
 from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
@@ -48,9 +47,8 @@ class Loop:
         self.device, self.dtype = device, dtype
         self.data, self.test = data.to(device), test.to(device)
         self.model = _build(network, device, dtype)
-        self._head = self.model.get_submodule(self.layout.head.removesuffix("."))
-        self._read = torch.empty(0)  # what the head has read last, once an objective reads it
-        self._watching = False
+        self.head = self.model.get_submodule(self.layout.head.removesuffix("."))
+        self.read: Tensor | None = None  # what the head has read last, once an objective reads features
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
@@ -58,175 +56,232 @@ class Loop:
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`."""
-        return [self._logits(request) for request in requests]
+        return [self.infer(request) for request in requests]
 
     def close(self) -> None:
         """Do nothing, because there is nothing to free."""
 
-    def train_client(self, request: LocalTraining) -> Trained:
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """Train one client, starting from the request's model, by the request's settings or program.
 
-        The model is evaluated before and after training.
+        The model is evaluated before and after training. ``weights``: not used; the result has its own memory.
         """
-        model, start = self.model, request.start
-        flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
-        examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
-        before = self._correct(request.test_rows)
+        before = self.correct(request.test_rows, request.start)
+        work, program = LocalWork(self, request), request.program
         with seeded(request.seed, "dropout", request.round, request.client, device=self.device):
-            if request.program is None:
-                result = LocalResult(*self._train(request, examples))
-            else:
-                result = self._run(request.program, request, examples)
-        weights, buffers = flat.flat_vectors(model)
-        after = self._correct(request.test_rows)
+            result = LocalResult(*work.train()) if program is None else program.run(program.settings, work)
+        if not isinstance(result, LocalResult):
+            raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
+        weights, buffers = flat.flat_vectors(self.model)
+        after = self.correct(request.test_rows, ClientModel(weights, buffers))
         kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
-        (finite,) = local.finite(weights[None])
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
+        finite = all(bool(tensor.isfinite().all()) for tensor in (weights, *kept.values()))
         return Trained(
             request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after, finite, kept
         )
 
-    def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
-        """Take all steps of the request; return (mean loss over all steps, steps). The model changes in place."""
-        model, recipe = self.model, request.recipe
-        rows, loss = self._objective(request, examples)
-        optimizers = {}
-        for phase in recipe.phases:
-            optimizers[phase.trains] = _optimizer(model, self.layout.head, recipe, phase.trains)
-        penalty = before_step = ends = None
-        if recipe.proximal:
-            penalty = _proximal_term(model, recipe.proximal)
-        if request.control is not None:
-            before_step = _control_step(model, self.layout, request.control.to(self.device, self.dtype))
-        if recipe.cosine or request.held:
-            held_loss = functools.partial(self._held_loss, request, rows, loss) if request.held else None
-            ends = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)), held_loss).ends
-        _train_mode(model, recipe)
+    def infer(self, request: Inference) -> Tensor:
+        """Return the logits or features of one request; see :meth:`Engine.logits`."""
+        self._load(request.model)
+        data = self.test if request.split == "test" else self.data
+        call = feature_reader(self.model, self.network) if request.output == "features" else None
+        return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
 
-        def step(part: tuple[Phase, InputBatch]) -> tuple[Tensor, int]:
-            phase, batch = part
-            return train_batch(model, batch, loss, rows, optimizers[phase.trains], penalty, before_step), 1
-
-        return take_steps(_batches(request, examples), step, self.device, ends)
-
-    def _run(self, program: LocalProgram, request: LocalTraining, examples: ClientExamples) -> LocalResult:
-        """Run ``program`` instead of the training steps."""
-        recipe, model = request.recipe, self.model
-        work = LocalWork(
-            request,
-            model,
-            self.layout,
-            examples,
-            {name: on_device(tensor, self.device) for name, tensor in program.tensors.items()},
-            select=lambda rows: self.data.select(rows, self.dtype),
-            objective=functools.partial(self._objective, request, examples),
-            batches=lambda: (batch for _, batch in _batches(request, examples)),
-            optimizer=lambda module: _optimizer(module, self.layout.head, recipe, "all"),
-            train_mode=functools.partial(_train_mode, recipe=recipe),
-            course=functools.partial(Course, model, recipe, steps=local.steps(recipe, len(examples))),
-            train=functools.partial(self._train, request, examples),
-        )
-        result = program.run(program.settings, work)
-        if not isinstance(result, LocalResult):
-            raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
-        return result
-
-    def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
-        objective, labels = request.objective, self.data.labels
-        inputs = ObjectiveInputs(
-            labels[request.rows.to(labels.device)],
-            {name: tensor.to(self.device) for name, tensor in request.inputs.items()},
-            start_logits=functools.partial(forward_all, self.model, examples, INFERENCE_ROWS),
-            head=self._head if objective.reads_head else None,
-            features=functools.partial(self._features, request),
-        )
-        rows, loss = make_loss(objective, inputs)
-        if objective.reads_features:
-            loss = self._on_features(loss)
-        return rows, loss
-
-    def _features(self, request: LocalTraining, name: str) -> Tensor:
-        """Return the features [n, H] of the request's rows under the request's model ``name``."""
-        weights, buffers = flat.flat_vectors(self.model)
-        outputs = self._logits(Inference(request.model_of(name), request.rows, "train", output="features"))
-        flat.load_flat(self.model, self.layout, weights, buffers)
+    def features(self, model: ClientModel, rows: Tensor) -> Tensor:
+        """Return the features [n, H] of the training examples at ``rows`` under ``model``. Keep the current weights."""
+        current = ClientModel(*flat.flat_vectors(self.model))
+        outputs = self.infer(Inference(model, rows, "train", output="features"))
+        self._load(current)
         return outputs.to(self.device)
 
-    def _on_features(self, loss: SampleLoss) -> SampleLoss:
+    def reading_features(self, loss: SampleLoss) -> SampleLoss:
         """Return ``loss``, which also reads features, as a function of the logits only.
 
         From now on, each forward pass stores the head's input, also in copies of the model.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            self._read = inputs[0]
+            self.read = inputs[0]
 
-        if not self._watching:
-            self._head.register_forward_pre_hook(keep)
-            self._watching = True
+        if self.read is None:
+            self.head.register_forward_pre_hook(keep)
         # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
-        return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
+        return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
-    def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
-        """Return the mean loss of the held-out examples, which are the last rows of the request."""
-        places = torch.arange(len(request.rows))[-request.held :]
-        held_out = self.data.select(request.rows[-request.held :], self.dtype)
-        logits = forward_all(self.model, held_out, INFERENCE_ROWS)
-        if request.objective.reads_features:
-            self._read = forward_all(self.model, held_out, INFERENCE_ROWS, feature_reader(self.model, self.network))
-        value = loss(logits, cut_rows(rows, places, self.device)).mean()
-        _train_mode(self.model, request.recipe)
-        return float(value)
-
-    def _correct(self, rows: Tensor) -> int:
-        """Return the number of correctly classified test examples at ``rows``."""
+    def correct(self, rows: Tensor, model: ClientModel) -> int:
+        """Load ``model``, and return the number of test examples at ``rows`` that it classifies correctly."""
+        self._load(model)
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
         return int((forward_all(self.model, examples, INFERENCE_ROWS).argmax(1) == examples.labels).sum())
 
-    def _logits(self, request: Inference) -> Tensor:
-        model = request.model
+    def _load(self, model: ClientModel) -> None:
         flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
-        data = self.test if request.split == "test" else self.data
-        call = feature_reader(self.model, self.network) if request.output == "features" else None
-        return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
 
 
-def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
-    """Return a function that computes (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2).
+class LocalWork:
+    """One client's local training in the plain loop, and what a :class:`LocalProgram` may use.
 
-    w_start are the weights at the time of this call.
+    Attributes:
+        request: The client's request.
+        model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
+        layout: The positions of the model's parameters in flat vectors.
+        examples: The client's training examples, without the held-out ones.
+        tensors: The program's tensors, on the module's device.
     """
-    origins = [parameter.detach().clone() for parameter in model.parameters()]
 
-    def _term() -> Tensor:
-        pairs = zip(model.parameters(), origins, strict=True)
-        return mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
+    def __init__(self, engine: Loop, request: LocalTraining) -> None:
+        self._engine, self.request = engine, request
+        self.model, self.layout = engine.model, engine.layout
+        self.examples = self.select(request.rows[: len(request.rows) - request.held])
+        tensors = {} if request.program is None else request.program.tensors
+        self.tensors = {name: on_device(tensor, engine.device) for name, tensor in tensors.items()}
 
-    return _term
+    def train(self) -> tuple[float, int]:
+        """Take all steps of the request from the module's current weights; return (mean loss over all steps, steps)."""
+        request, recipe, model = self.request, self.request.recipe, self.model
+        rows, loss = self.objective()
+        optimizers = {phase.trains: self.optimizer(model, phase.trains) for phase in recipe.phases}
+        if request.control is not None:
+            control = request.control.to(self._engine.device, self._engine.dtype)
+            add_control = partial(_add_control, model, flat.views(control, self.layout.parameters))
+            for optimizer in optimizers.values():
+                optimizer.register_step_pre_hook(add_control)
+        origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
+        ends = None
+        if recipe.cosine or request.held:
+            held_loss = partial(self._held_loss, rows, loss) if request.held else None
+            ends = Course(self, optimizers.values(), held_loss).ends
+        self.train_mode(model)
 
+        def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+            value = minimized = mean_loss(model, batch, loss, rows)
+            if origins:
+                minimized = value + _proximal_term(recipe.proximal, model, origins)
+            return minimized, value, 1
 
-def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) -> Callable[[], None]:
-    """Return a function that adds SCAFFOLD's control variate [P] to every gradient."""
-    named = flat.views(control, layout.parameters)
+        draws = local.local_draws(request)
+        parts = [(optimizers[phase.trains], self._batches(phase, draws)) for phase in recipe.phases]
+        return take_steps(parts, losses, self._engine.device, ends)
 
-    def _add() -> None:
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                parameter.grad += named[name]
+    def select(self, rows: Tensor) -> ClientExamples:
+        """Return the training examples at ``rows`` [n]."""
+        return self._engine.data.select(rows, self._engine.dtype)
 
-    return _add
+    def objective(self) -> tuple[LossRows, SampleLoss]:
+        """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
+        request, engine, objective = self.request, self._engine, self.request.objective
+        labels = engine.data.labels
+        inputs = ObjectiveInputs(
+            labels[request.rows.to(labels.device)],
+            {name: tensor.to(engine.device) for name, tensor in request.inputs.items()},
+            start_logits=lambda: forward_all(self.model, self.examples, INFERENCE_ROWS),
+            head=engine.head if objective.reads_head else None,
+            features=lambda name: engine.features(request.model_of(name), request.rows),
+        )
+        rows, loss = make_loss(objective, inputs)
+        if objective.reads_features:
+            loss = engine.reading_features(loss)
+        return rows, loss
 
+    def batches(self) -> Iterator[InputBatch]:
+        """Yield the batches of all epochs, as the request without a program would have them."""
+        draws = local.local_draws(self.request)
+        for phase in self.request.recipe.phases:
+            yield from self._batches(phase, draws)
 
-def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple[Phase, InputBatch]]:
-    """Yield every batch of the request's epochs, together with the batch's phase."""
-    recipe, draws = request.recipe, local.local_draws(request)
-    for phase in recipe.phases:
+    def _batches(self, phase: Phase, draws: torch.Generator) -> Iterator[InputBatch]:
+        recipe = self.request.recipe
         for _ in range(phase.epochs):
-            for batch in examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment):
-                yield phase, batch
+            yield from self.examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
+
+    def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
+        """Return a new optimizer, with the request's settings, for the parameters that one kind of phase trains."""
+        recipe, head = self.request.recipe, self.layout.head
+        groups: dict[bool, dict[str, Any]] = {True: {"params": []}}
+        for name, parameter in module.named_parameters():
+            if trains == "all" or name.startswith(head) == (trains == "head"):
+                decays = recipe.decay_biases or not name.endswith("bias")
+                groups.setdefault(decays, {"params": [], "weight_decay": 0.0})["params"].append(parameter)
+        return make_optimizer(recipe, list(groups.values()), fused_sgd=False)
+
+    def train_mode(self, module: nn.Module) -> None:
+        """Set ``module`` to training mode; frozen running statistics stay as they are."""
+        module.train()
+        for part in module.modules():
+            if isinstance(part, BatchNorm):
+                part.frozen = self.request.recipe.frozen_statistics
+            elif isinstance(part, TORCH_BATCH_NORMS) and self.request.recipe.frozen_statistics:
+                part.eval()
+
+    def _held_loss(self, rows: LossRows, loss: SampleLoss) -> float:
+        """Return the mean loss of the held-out examples, which are the last rows of the request."""
+        request, engine = self.request, self._engine
+        places = torch.arange(len(request.rows))[-request.held :]
+        held_out = self.select(request.rows[-request.held :])
+        logits = forward_all(self.model, held_out, INFERENCE_ROWS)
+        if request.objective.reads_features:
+            engine.read = forward_all(self.model, held_out, INFERENCE_ROWS, feature_reader(self.model, engine.network))
+        value = loss(logits, cut_rows(rows, places, engine.device)).mean()
+        self.train_mode(self.model)
+        return float(value)
+
+
+class Course:
+    """The schedule of ``optimizers`` over the steps of ``work``.
+
+    ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
+    the last step.
+    """
+
+    def __init__(
+        self, work: LocalWork, optimizers: Iterable[torch.optim.Optimizer],
+        held_loss: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, list(optimizers)
+        self._steps = local.steps(self._recipe, len(work.examples))
+        self._loss, self._best, self._best_step = held_loss, math.inf, 0
+        self._kept: Tensors = {}
+        if held_loss is not None:
+            self._check(0, held_loss())
+
+    def ends(self, step: int) -> bool:
+        """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
+
+        If training ends, the best model that was checked is restored. With ``cosine``, the rate of step t of T, counted
+        from 0, is lr (1 + cos(pi t / T)) / 2.
+        """
+        if self._recipe.cosine:
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = self._recipe.lr * (1 + math.cos(math.pi * step / self._steps)) / 2
+        is_last = step == self._steps
+        if self._loss is None or (step % self._recipe.check and not is_last):
+            return False
+        self._check(step, self._loss())
+        if step - self._best_step < self._recipe.patience and not is_last:
+            return False
+        self._model.load_state_dict(self._kept)
+        return True
+
+    def _check(self, step: int, loss: float) -> None:
+        if loss < self._best:
+            self._best, self._best_step = loss, step
+            self._kept = copy_weights(self._model)
+
+
+def _add_control(model: nn.Module, control: Tensors, *_: object) -> None:
+    """Add SCAFFOLD's control variate to every gradient."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            parameter.grad += control[name]
+
+
+def _proximal_term(mu: float, model: nn.Module, origins: list[Tensor]) -> Tensor:
+    """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2), where ``origins`` are the weights w_start."""
+    pairs = zip(model.parameters(), origins, strict=True)
+    return mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -237,25 +292,3 @@ def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Mod
     with torch.device("meta"):
         model = build_network(network)
     return model.to(dtype).to_empty(device=device)
-
-
-def _train_mode(model: nn.Module, recipe: Recipe) -> None:
-    model.train()
-    for module in model.modules():
-        if isinstance(module, BatchNorm):
-            module.frozen = recipe.frozen_statistics
-        elif isinstance(module, TORCH_BATCH_NORMS) and recipe.frozen_statistics:
-            module.eval()
-
-
-def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """Return the optimizer for one kind of phase. Parameters that the phase does not train get no gradient."""
-    named = list(model.named_parameters())
-    if trains != "all":
-        named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]
-    decayed = [parameter for name, parameter in named if recipe.decay_biases or not name.endswith("bias")]
-    others = [parameter for name, parameter in named if not recipe.decay_biases and name.endswith("bias")]
-    groups: list[dict[str, Any]] = [{"params": decayed}]
-    if others:  # each group, even an empty one, takes time in every step
-        groups.append({"params": others, "weight_decay": 0.0})
-    return make_optimizer(recipe, groups, fused_sgd=False)

@@ -5,11 +5,10 @@ Each actor holds the data and a ``lean`` engine.
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,53 +17,39 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.examples import stored_data
+from knot_runner.engine.federated.cohort import ClientModel, EngineInputs, Inference, Trained
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.lean.worker import packed, unpacked
-from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.lean.worker import as_arrays, as_tensors, packed, unpacked
+from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.ray_cluster import connected
 from knot_runner.util.workers import WorkerDied
 
 _KEY = "hardware.engine=ray"
-#: A kind of data, and its tensors as arrays.
-Held = list[tuple[type[ClientData], list[np.ndarray]]]
 
 
-class RayEngine:
+class RayEngine(RequestEngine):
     """Ray actors that each train one client at a time like ``lean``, with bitwise equal results.
 
-    ``workers``: the number of actors (0: one per ``threads`` cores of the cluster).
+    ``hardware.num_workers`` is the number of actors (0: one per ``hardware.threads`` cores of the cluster).
 
     The data are sent to each machine once. If an actor is lost, the run ends with a :class:`UserError`; the same
-    command resumes from the last commit. ``note`` prints a message for the user; ``plugins``, ``others``: see
-    :class:`Lean`.
+    command resumes from the last commit.
     """
 
     name = "ray"
-    device = torch.device("cpu")
 
-    def __init__(
-        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
-        note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, inputs: EngineInputs) -> None:
         self._ray = ray = connected(_KEY)
-        count = _number(ray, workers, threads)
-        held = ray.put([(type(part), [tensor.numpy() for tensor in part.tensors()]) for part in (data, test)])
+        threads = inputs.hardware.threads
+        count = _number(ray, inputs.hardware.num_workers, threads)
+        data = ray.put([as_arrays(part.tensors()) for part in (inputs.data, inputs.test)])
         actor = ray.remote(num_cpus=threads, max_restarts=0)(EngineActor)
-        arguments = held, [network, *others], dtype, threads, list(plugins), str(Path.cwd())
+        arguments = data, list(inputs.networks), inputs.dtype, threads, list(inputs.plugins), str(Path.cwd())
         self._actors = [actor.remote(*arguments) for _ in range(count)]
-        note(f"ray: clients are assigned to {count} actors")
-
-    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
-        return train_longest_first(self._run, cohort)
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
-        return infer_in_pieces(self._run, requests)
+        inputs.note(f"ray: clients are assigned to {count} actors")
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
@@ -108,7 +93,7 @@ class RayEngine:
     def _result(self, ended: Any) -> Result:
         """Return the actor's result; raise its :class:`UserError`, or :class:`WorkerDied` if the actor was lost."""
         try:
-            return _as_tensors(self._ray.get(ended))
+            return as_tensors(copy.deepcopy(self._ray.get(ended)))  # arrays from Ray are read-only
         except self._ray.exceptions.RayTaskError as problem:
             if isinstance(problem.cause, UserError):
                 raise problem.cause from None
@@ -127,14 +112,15 @@ class EngineActor:
     """
 
     def __init__(
-        self, held: Held, networks: list[Network], dtype: torch.dtype, threads: int, plugins: list[str], folder: str
-    ) -> None:
+        self, data: list[dict[str, np.ndarray]], networks: list[Network], dtype: torch.dtype, threads: int,
+        plugins: list[str], folder: str,
+    ) -> None:  # fmt: skip
         if Path(folder).is_dir():
             os.chdir(folder)
         torch.set_num_threads(threads)
         load_plugins(plugins)
-        data, test = [kind.of([_tensor(array) for array in arrays]) for kind, arrays in held]
-        self._engine = Lean(networks[0], data, test, dtype, 1, threads, others=networks[1:])
+        parts = [stored_data({name: _tensor(array) for name, array in part.items()}) for part in data]
+        self._engine = Lean(networks, *parts, dtype, 1, threads)
 
     def run(
         self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
@@ -143,10 +129,8 @@ class EngineActor:
         model = ClientModel(_tensor(weights), _tensor(buffers))
         request = unpacked(request, model, None if control is None else _tensor(control))
         if isinstance(request, Inference):
-            return self._engine.logits([request])[0].numpy()
-        (trained,) = self._engine.train([request])
-        kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
-        return replace(trained, weights=trained.weights.numpy(), buffers=trained.buffers.numpy(), kept=kept)
+            return as_arrays(self._engine.logits([request])[0])
+        return as_arrays(self._engine.train([request])[0])
 
 
 def _number(ray: Any, workers: int, threads: int) -> int:
@@ -173,12 +157,3 @@ def _tensor(array: np.ndarray) -> Tensor:
     """
     with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)
-
-
-def _as_tensors(result: Any) -> Result:
-    """Return a copy of the result with tensors, because arrays from Ray are read-only."""
-    if isinstance(result, np.ndarray):
-        return torch.from_numpy(result.copy())
-    vectors = {name: torch.from_numpy(getattr(result, name).copy()) for name in ("weights", "buffers")}
-    kept = {name: torch.from_numpy(array.copy()) for name, array in result.kept.items()}
-    return replace(result, **vectors, kept=kept)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from knot_runner.config.settings.networks import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.engine.examples import ClientData, normalized
-from knot_runner.engine.federated.choose import EngineInputs, lean_engine, require_cpu
-from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.choose import make_lean, require_cpu
+from knot_runner.engine.federated.cohort import EngineInputs, LocalTraining
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward, TrainingClient, make_client
+from knot_runner.engine.federated.lean.client import ManualBackward, TrainingClient, autograd_client
 from knot_runner.engine.federated.lean.dense import WeightBias
 from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engine.objectives import tempered
@@ -43,41 +41,18 @@ class NativeBackward(ManualBackward):
         return PooledConvs(layers, paddings, images)
 
 
-class WinogradClient(AutogradClient):
-    """A plain-loop client whose 3x3 convolutions are compiled."""
-
-    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
-        super().__init__(network, data, test, dtype)
-        use_winograd(self._loop.model, dtype)
-
-
-class Native(Lean):
-    """The :class:`Lean` engine with compiled passes, which round differently.
-
-    Raises:
-        UserError: The compiled passes are not available, because compilation failed.
-    """
-
-    name = "native"
-
-    def __init__(
-        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, *options: Any, **others: Any
-    ) -> None:  # fmt: skip
-        native_library(dtype)  # compiles the library before workers load it
-        super().__init__(network, data, test, dtype, *options, **others, make_client=make_native_client)
-
-
-def make_native(inputs: EngineInputs) -> Native:
-    """Return ``hardware.engine=native``.
+def make_native(inputs: EngineInputs) -> Lean:
+    """Return ``hardware.engine=native``: the lean engine with compiled passes, which round differently.
 
     Raises:
         UserError: The passes cannot be compiled, or the device is a GPU.
     """
     require_cpu(inputs, "native")
+    native_library(inputs.dtype)  # compiled before workers look for it
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
         inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so the lean engine trains this model")
-    return lean_engine(Native, inputs)
+    return make_lean(inputs, "native", make_native_client)
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
@@ -87,7 +62,10 @@ def make_native_client(network: Network, data: ClientData, test: ClientData, dty
     """
     if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
-    return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)
+    client = autograd_client(network, data, test, dtype)
+    if has_passes(network):
+        use_winograd(client.model, dtype)
+    return client
 
 
 def has_passes(network: Network) -> bool:

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean.dense import WeightBias
+from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
@@ -45,7 +46,7 @@ class _Buffers:
     gradient: Tensor
 
 
-class PooledConvs:
+class PooledConvs(Stem):
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
 
     See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
@@ -119,9 +120,6 @@ class PooledConvs:
         for (weight, bias), (slopes, bias_slopes) in zip(self._targets, self._slopes, strict=True):
             weight.add_(_unpacked(slopes, weight), alpha=alpha)
             bias.add_(bias_slopes, alpha=alpha)
-
-    def finish(self) -> None:
-        """Do nothing, because the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
         """Return the memory of layer ``number`` for batches with the size of ``outputs`` [B, H, W, C]."""

@@ -24,7 +24,8 @@ from knot_runner.config.settings.methods.server_distillation import ServerDistil
 from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
+from knot_runner.engine.federated.loop import Course, LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_steps
@@ -114,23 +115,20 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
-    course = work.course([optimizer])
+    course = Course(work, [optimizer])
     draws, finished = generator(request.seed, "terms", *names), itertools.count()
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
     work.train_mode(work.model)
     losses.train()
 
-    def step(batch: InputBatch) -> tuple[Tensor, int]:
+    def losses_of(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
         positions, inputs = batch
         unlabeled = torch.full_like(positions, UNLABELED, device=device)
         rows = TermBatch(unlabeled, positions.to(device), draws, 1 + next(finished) // per_epoch)
         loss = losses(student(**inputs), teacher(positions, inputs), rows)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.detach(), 1
+        return loss, loss, 1
 
-    return LocalResult(*take_steps(work.batches(), step, device, course.ends))
+    return LocalResult(*take_steps([(optimizer, work.batches())], losses_of, device, course.ends))
 
 
 def _mean_teacher(

@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner import metrics
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import ClientExamples, ImageExamples
-from knot_runner.engine.loop import EVALUATION_BATCH, Resources, finite_logits, stored_model
+from knot_runner.engine.loop import EVALUATION_BATCH, Resources, stored_model
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import copy_weights
@@ -222,14 +221,3 @@ def _outputs_of_all(read: TapReader, examples: ClientExamples) -> NetworkOutputs
                 kept[name] = part.new_empty(len(examples), *part.shape[1:])
             kept[name][positions.to(part.device)] = part
     return NetworkOutputs(kept.pop(""), kept)
-
-
-@torch.no_grad()
-def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
-    """Return :func:`metrics.measured_score` on the examples ``valid``.
-
-    Raises:
-        DivergedError: The predictions are not finite. The message begins with ``title``.
-    """
-    logits = finite_logits(model, valid, title, epoch)
-    return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

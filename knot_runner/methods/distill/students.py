@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,10 +26,10 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
-from knot_runner.engine.loop import Report, Resources, initial_model, stored_examples
+from knot_runner.engine.loop import Resources, initial_model, stored_examples, valid_score
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
+from knot_runner.engine.training import Report, StageTraining, copy_weights, train_epochs
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,
@@ -37,7 +38,6 @@ from knot_runner.methods.distill.learner import (
     frozen_network,
     frozen_teachers,
     read_terms,
-    valid_score,
     wanted_taps,
 )
 from knot_runner.methods.distill.term import TermBatch
@@ -88,14 +88,7 @@ class TrainStudents(OwnTraining):
             UserError: The terms do not fit the networks.
         """
         students = Students(self, resources, report)
-        trainee = Trainee(
-            students.module,
-            make_optimizer(self.training, [p for p in students.module.parameters() if p.requires_grad]),
-            epoch=lambda number: students.epoch(number, trainee.optimizer),
-            score=None if self.valid is None else students.score,
-            weights=students.weights,
-        )
-        best, facts = train_epochs(trainee, work, self.training, "score")
+        best, facts = train_epochs(students, work, self.training.epochs, self.training.select, "score")
         return best, {**facts, "terms": students.first_values}
 
 
@@ -115,11 +108,10 @@ class PickStudent(OwnRequest):
         return tensors, trained.info | {"seconds": 0.0}
 
 
-class Students:
+class Students(StageTraining):
     """The networks and losses of one :class:`TrainStudents`."""
 
     def __init__(self, request: TrainStudents, resources: Resources, report: Report) -> None:
-        self.request, self.report = request, report
         self.schedule = request.schedule
         self.train = stored_examples(resources, request.train.examples)
         self.valid = None if request.valid is None else stored_examples(resources, request.valid.examples)
@@ -129,13 +121,13 @@ class Students:
             name = request.party if number == 0 else f"{request.party} {number + 1}"
             seed = keyed(request.seed, "init", name)
             self.students.append(initial_model(resources, request.network, request.start, seed))
-        self.module = nn.ModuleDict({"students": self.students})
+        module = nn.ModuleDict({"students": self.students})
         teachers = [(network, frozen_network(network, weights, resources)) for network, weights in request.teachers]
         #: the teacher of a student that learns from its own past weights
         self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
-            self.module["teacher"] = self.teacher
+            module["teacher"] = self.teacher
             teachers = [(request.network, self.teacher)]
         taught_by = [network for network, _ in teachers] or [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, taught_by)
@@ -148,31 +140,32 @@ class Students:
         pairs = zip(teachers, others, strict=False)
         readers = [read_taps(model, network, names) for (network, model), names in pairs]
         self.frozen = frozen_teachers(readers, self.train, cached, originals)
-        self.losses = self._make_losses(specs)
+        module.eval()
+        self.terms = self._make_terms(request, specs)
+        module["losses"] = nn.ModuleList(self.terms).to(self.train.labels.device).eval()
         names = (request.seed, "first batches", request.party)
         #: first values of the terms of the first student; see :meth:`WeightedTerms.weigh`
         self.first_values, *_ = [
-            losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), request.auto_ratio)
-            for number, losses in enumerate(self.losses)
+            terms.weigh(self._first(request, number, generator(*names), generator(*names, "terms")), request.auto_ratio)
+            for number, terms in enumerate(self.terms)
         ]
+        super().__init__(request, module, self.train, report, request.stage, request.party)
+        if isinstance(self.schedule, AverageSchedule) and self.teacher is not None:
+            average = partial(_average, self.schedule.decay, self.students[0], self.teacher)
+            self.optimizer.register_step_post_hook(average)
 
-    def _make_losses(self, specs: list[TermSpec]) -> list[WeightedTerms]:
-        torch.manual_seed(keyed(self.request.seed, "adapters", self.request.party))
-        self.module.eval()
+    def _make_terms(self, request: TrainStudents, specs: list[TermSpec]) -> list[WeightedTerms]:
+        torch.manual_seed(keyed(request.seed, "adapters", request.party))
         with torch.no_grad():
             shown = self._outputs(next(self.train.in_turn(SHOWN)))
-        device = self.train.labels.device
-        points = torch.tensor(self.request.points, dtype=torch.float64, device=float64_device(device))
-        losses = [WeightedTerms(specs, outputs, others, len(self.train), points) for outputs, others in shown]
-        self.module["losses"] = nn.ModuleList(losses).to(device)
-        return losses
+        device = float64_device(self.train.labels.device)
+        points = torch.tensor(request.points, dtype=torch.float64, device=device)
+        return [WeightedTerms(specs, outputs, others, len(self.train), points) for outputs, others in shown]
 
     def _first(
-        self, number: int, order: torch.Generator, draws: torch.Generator
+        self, request: TrainStudents, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
         """Yield the outputs and term inputs of the first batches of student ``number``."""
-        request = self.request
-        self.module.eval()
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
         for batch in itertools.islice(batches, FIRST_BATCHES):
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
@@ -196,36 +189,25 @@ class Students:
         labels = self.train.labels[positions.to(self.train.labels.device)]
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
-    def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
+    def begin(self, epoch: int) -> None:
+        """Implement :meth:`StageTraining.begin`."""
+        self._epoch, self._draws = epoch, generator(self.request.seed, "terms", *self.names, epoch)
+        if self.teacher is not None:
+            self.teacher.eval()
+
+    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+        """Return the sum of the students' losses on ``batch``, and their mean to report."""
+        rows, share = self._batch(batch[0], self._draws, self._epoch), self._share(self._epoch)
+        pairs = zip(self.terms, self._outputs(batch), strict=True)
+        values = torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
+        return values.sum(), values.mean(), len(rows.labels)  # no student has a gradient of another's loss
+
+    def epoch(self, number: int) -> float:
         """Train one epoch; return the mean loss over the students."""
-        request = self.request
-        draws = generator(request.seed, "terms", request.stage, request.party, number)
-
-        def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-            if self.teacher is not None:
-                self.teacher.eval()
-            return lambda batch: (self._step(batch, self._batch(batch[0], draws, number), optimizer), len(batch[0]))
-
-        loss = train_epoch(request, number, self.module, self.train, begin, self.report, request.stage, request.party)
+        loss = super().epoch(number)
         if self.teacher is not None and isinstance(self.schedule, SnapshotSchedule):
             self.teacher.load_state_dict(self.students[0].state_dict())
         return loss
-
-    def _step(self, batch: InputBatch, rows: TermBatch, optimizer: torch.optim.Optimizer) -> Tensor:
-        """Take one step of every student on a batch; return the mean of their losses."""
-        share = self._share(rows.epoch)
-        pairs = zip(self.losses, self._outputs(batch), strict=True)
-        values = torch.stack([losses(outputs, others, rows, share) for losses, (outputs, others) in pairs])
-        optimizer.zero_grad(set_to_none=True)
-        values.sum().backward()  # no student has a gradient of another's loss
-        optimizer.step()
-        if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
-            # decay teacher + (1 - decay) student; running statistics are copied
-            for mean, weights in zip(self.teacher.parameters(), self.students[0].parameters(), strict=True):
-                mean.lerp_(weights.detach(), 1 - self.schedule.decay)
-            for kept, statistics in zip(self.teacher.buffers(), self.students[0].buffers(), strict=True):
-                kept.copy_(statistics)
-        return values.detach().mean()
 
     def _share(self, epoch: int) -> float:
         """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""
@@ -235,8 +217,10 @@ class Students:
             return float(epoch > 1)
         return 1.0
 
-    def score(self, epoch: int) -> float:
+    def score(self, epoch: int) -> float | None:
         """Return the macro-F1 on the validation examples, averaged over students."""
+        if self.valid is None:
+            return None
         title = f"{self.request.stage} {self.request.party}"
         scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(scores) / len(scores)
@@ -244,3 +228,12 @@ class Students:
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the student's weights. With several students, names have the student's number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
+
+
+@torch.no_grad()
+def _average(decay: float, student: nn.Module, teacher: nn.Module, *_: object) -> None:
+    """Set the teacher's weights to decay teacher + (1 - decay) student; copy the running statistics."""
+    for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
+        mean.lerp_(weights, 1 - decay)
+    for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
+        kept.copy_(statistics)

@@ -25,9 +25,10 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import ApflSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining, LocalWork
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
+from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.hardware import in_float64, zero_sum
-from knot_runner.engine.training import cut_rows, gradients_of, train_batch
+from knot_runner.engine.training import gradients_of, mean_loss, take_step
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model, plan_with
@@ -79,11 +80,11 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     for module in (work.model, mixed):
         work.train_mode(module)
     totals, steps = zero_sum(device, 2), 0
-    for positions, inputs in work.batches():
+    for batch in work.batches():
         with torch.no_grad():
             for parameter, v, w in zip(mixed.parameters(), personal.parameters(), work.model.parameters(), strict=True):
                 parameter.copy_(_mixed(alpha, v, w))
-        mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
+        mixed_loss = mean_loss(mixed, batch, loss, rows)
         gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
         if settings["adaptive"] and not steps:
@@ -91,11 +92,12 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
             with torch.no_grad():
                 slope = float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
-        sent_loss = train_batch(work.model, (positions, inputs), loss, rows, optimizer)
+        sent_loss = mean_loss(work.model, batch, loss, rows)
+        take_step(optimizer, sent_loss)
         for parameter, gradient in zip(personal.parameters(), gradients, strict=True):
             parameter.grad = step_alpha * gradient if parameter.requires_grad else None
         own_optimizer.step()
-        totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).to(totals.dtype), steps + 1
+        totals, steps = totals + torch.stack([sent_loss, mixed_loss]).detach().to(totals.dtype), steps + 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
     kept = {
         "weights": flat.flat_vectors(personal)[0],

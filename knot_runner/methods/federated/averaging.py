@@ -23,8 +23,8 @@ State:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -36,9 +36,8 @@ from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, M
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
-#: Values of a message that are summed at a time, in float64, and messages that are summed together: a block stays in a
-#: core's cache, and needs no fresh pages.
-SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
+#: Values of a message that are summed at a time, in float64: a block stays in a core's cache, and needs no fresh pages.
+SUMMED_AT_ONCE = 2**15
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
@@ -104,30 +103,27 @@ def fold_round(
     def messages() -> Iterator[Sent]:
         nonlocal down, up
         for work in works:
-            client, begun = work.client, method.begun(state, work)
-            sent = method.send(Sent(client, work.examples, method.message(config, begun, federation, work)), 1)
-            down += size(method.received(config, begun, federation, client))
+            begun = method.begun(state, work)
+            sent = method.send(Sent(work.client, work.examples, method.message(config, begun, federation, work)), 1)
+            down += size(method.received(config, begun, federation, work.client))
             up += sent.bytes
-            parts = method.own(config, begun, federation, work)
-            parts = parts | method.keep(config, begun, federation, client, sent.parts)
-            kept.update({f"client/{client}/{name}": tensor for name, tensor in parts.items()})
+            own = method.own(config, begun, federation, replace(work, sent=sent.parts))
+            kept.update({f"client/{work.client}/{name}": tensor for name, tensor in own.items()})
             yield sent
 
-    share = federation.share(len(works))
-    after = state
+    after: FederatedState = state
     row: RoundRow = {}
     if method.fold_each is None:
         empty = partial(method.empty_message, config, state, federation, round)
         mean, row = method.reduce(Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted))
         if mean and method.fold is not None:
-            after, entries = method.fold(config, state, federation, round, mean, share)
+            after, entries = method.fold(config, state, federation, round, mean, federation.share(len(works)))
             row = row | entries
     elif works:
         after, row = method.fold_each(config, state, federation, round, list(messages()))
-    if works:
-        row = row | method.observe(works)
+    observed = method.observe(works) if works else {}
     after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
-    return after, {**row, "bytes_down": down, "bytes_up": up, **passed}
+    return after, {**row, **observed, "bytes_down": down, "bytes_up": up, **passed}
 
 
 def message(
@@ -137,11 +133,12 @@ def message(
     return changes(config, state, work, shared_of(config, federation))
 
 
-def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | None) -> ClientMessage:
-    """Return the change of the ``shared`` parameters (bool [P]; None: all) and of the running statistics."""
+def changes(
+    config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | slice
+) -> ClientMessage:
+    """Return the change of the ``shared`` parameters (:func:`shared_of`) and of the running statistics."""
     result = work.trained[0]
-    change = result.weights - state["weights"]
-    parts = {"update": change if shared is None else change[shared]}
+    parts = {"update": (result.weights - state["weights"])[shared]}
     if len(result.buffers) and config.batchnorm != "frozen":
         parts["statistics"] = result.buffers - state["buffers"]
     return parts
@@ -150,26 +147,21 @@ def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Return the mean sum_k p_k m_k of the messages, part by part. p_k is n_k / n (by examples) or uniform.
 
-    The mean of no messages is {}.
+    The mean of no messages is {}. Parts are summed in float64, :data:`SUMMED_AT_ONCE` values at a time.
     """
     sums: ClientMessage = {}
     weights: dict[str, float] = {}
-    messages = (sent for sent in gathering.sent if sent.parts)  # FedRep's on a fleet may be too late for the body
-    while block := list(islice(messages, MESSAGES_AT_ONCE)):
-        for name, first in block[0].parts.items():
-            plain = gathering.aggregation == "uniform" or name in gathering.unweighted
-            pairs = [(1.0 if plain else float(sent.examples), sent.parts[name].reshape(-1)) for sent in block]
-            add_all(sums.setdefault(name, torch.zeros(first.shape, dtype=torch.float64)).view(-1), pairs)
-            weights[name] = weights.get(name, 0.0) + sum(weight for weight, _ in pairs)
+    for sent in gathering.sent:
+        for name, part in sent.parts.items():
+            uniform = gathering.aggregation == "uniform" or name in gathering.unweighted
+            weight = 1.0 if uniform else float(sent.examples)
+            if name not in sums:
+                sums[name], weights[name] = torch.zeros(part.shape, dtype=torch.float64), 0.0
+            totals, values = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
+            for total, block in zip(totals, values, strict=True):
+                total.add_(block.double(), alpha=weight)
+            weights[name] += weight
     return {name: total / weights[name] for name, total in sums.items()}, {}
-
-
-def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
-    """Add each vector [n], times its weight, to ``total`` [n], float64, in place and in the given order."""
-    for start in range(0, len(total), SUMMED_AT_ONCE):
-        block = slice(start, start + SUMMED_AT_ONCE)
-        for weight, vector in pairs:
-            total[block].add_(vector[block].double(), alpha=weight)
 
 
 def fold(
@@ -186,8 +178,8 @@ def fold(
     Algorithm 2): w + lr m / (sqrt(v) + tau). Running statistics change by the mean of their changes.
     """
     server, step, after = config.server, mean["update"].double(), dict(state)
-    shared = shared_of(config, federation)
-    if shared is not None and len(step) < len(shared):
+    if len(step) < len(state["weights"]):
+        shared = federation.layout.matching(config.patterns)
         step = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, step)
     if "statistics" in mean:
         after["buffers"] = _moved(state["buffers"], mean["statistics"])
@@ -212,10 +204,10 @@ def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the global model, with the parameters and the running statistics that the client keeps for itself."""
-    weights, shared = state["weights"], shared_of(config, federation)
-    if shared is not None and f"client/{client}/unshared" in state:
+    weights = state["weights"]
+    if f"client/{client}/unshared" in state:
         weights = weights.clone()
-        weights[~shared] = state[f"client/{client}/unshared"]
+        weights[~federation.layout.matching(config.patterns)] = state[f"client/{client}/unshared"]
     return ClientModel(weights, state.get(f"client/{client}/statistics", state["buffers"]))
 
 
@@ -223,14 +215,13 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
     """Return the shared parameters of the global model, and its running statistics unless they are frozen."""
     if "weights" not in state:
         return {}
-    shared = shared_of(config, federation)
-    parts = {"weights": state["weights"] if shared is None else state["weights"][shared]}
+    parts = {"weights": state["weights"][shared_of(config, federation)]}
     return parts if config.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
 
 
-def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
-    """Return the mask [P] of the parameters that clients share (``method.shared``); None if they share all."""
-    return None if config.patterns == ("*",) else federation.layout.matching(config.patterns)
+def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | slice:
+    """Return the index of the parameters that clients share (``method.shared``): a mask [P], or a slice of all."""
+    return slice(None) if config.patterns == ("*",) else federation.layout.matching(config.patterns)
 
 
 #: FedAvg, and FedProx, whose proximal term is in the objective

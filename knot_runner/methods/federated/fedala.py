@@ -27,9 +27,10 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import FedalaSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining, LocalWork
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
+from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.seeds import generator
-from knot_runner.engine.training import cut_rows, gradients_of
+from knot_runner.engine.training import gradients_of, mean_loss
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts, plan_with
@@ -120,7 +121,7 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
             flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
-            value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
+            value = mean_loss(model, (chosen[positions], inputs), loss, rows)
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
             mix = (mix - config.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)

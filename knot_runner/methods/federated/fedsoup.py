@@ -27,7 +27,8 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import FedsoupSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalTraining, LocalWork
+from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalTraining
+from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging, ditto

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from knot_runner.config.settings.methods.algorithms import FedPerSettings, FedRepSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
@@ -64,7 +66,7 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     whole = config.first_head == "averaged" or config.server_distillation is not None
-    return averaging.changes(config, state, work, None if whole else shared_of(config, federation))
+    return averaging.changes(config, state, work, slice(None) if whole else shared_of(config, federation))
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
@@ -78,8 +80,8 @@ def deployed(config: FedPerSettings, state: FederatedState, federation: Federati
     model = averaging.deployed(config, state, federation, client)
     if config.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model
-    first = federation.model.weights[federation.layout.mask("head")]
-    return ClientModel(federation.layout.with_head(model.weights, first), model.buffers)
+    weights = torch.where(federation.layout.mask("head"), federation.model.weights, model.weights)
+    return ClientModel(weights, model.buffers)
 
 
 def _head_then_body(config: FedRepSettings, request: LocalTraining) -> LocalTraining:

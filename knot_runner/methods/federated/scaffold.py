@@ -66,12 +66,9 @@ def message(
     return parts | {"control": change.to(request.start.weights.dtype)}
 
 
-def keep(
-    config: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
-) -> ClientMessage:
+def own(config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """Change c_k by the change that was sent."""
-    control = control_of(state, f"client/{client}/control")
-    return {"control": control + sent["control"]}
+    return {"control": control_of(state, f"client/{work.client}/control") + work.sent["control"]}
 
 
 def fold(
@@ -104,6 +101,6 @@ def with_control(
 
 
 SCAFFOLD = Method(
-    init, plan_with(corrected), message, fold, averaging.deployed, keep=keep, received=with_control,
+    init, plan_with(corrected), message, fold, averaging.deployed, own=own, received=with_control,
     unweighted=("control",),
 )  # fmt: skip

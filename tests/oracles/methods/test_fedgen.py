@@ -135,7 +135,7 @@ def test_fedgen_clients_add_losses_on_generated_features(chilled):
 def test_lean_engine_trains_it_as_the_loop_does():
     loop = Rounds(2)
     (own,) = loop.federation.architectures
-    engine = Lean(own.network, loop.data, loop.world.engine.test, torch.float64, 1, 1)
+    engine = Lean([own.network], loop.data, loop.world.engine.test, torch.float64, 1, 1)
     lean = rounds_of(World(loop.federation, engine), loop.config, 2)[-1].after
     close(lean["weights"], loop.states[1]["weights"], 1e-12)
 

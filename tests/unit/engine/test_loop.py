@@ -128,7 +128,7 @@ def test_train_network_keeps_best_epoch_after_kill(request_, place, tmp_path, mo
     made = []
     for folder, ends in (("undisturbed", ()), ("killed", (2, 3))):
         left = iter(scores)
-        monkeypatch.setattr(loop, "_score", lambda *_, left=left: next(left))
+        monkeypatch.setattr(loop._Network, "score", lambda *_, left=left: next(left))
         for epoch in ends:
             train_until(epoch, asked, place, tmp_path / folder)
         made.append(loop.train_network(asked, place, tmp_path / folder, nothing))
@@ -156,7 +156,7 @@ def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
 @pytest.mark.parametrize("criterion", ["f1", "loss"])
 def test_select_last_keeps_last_epoch_despite_score(request_, place, tmp_path, monkeypatch, criterion, float64):
     scores = iter([0.9] * (criterion == "loss") + [0.5, 0.7, 0.6])
-    monkeypatch.setattr(loop, "_score", lambda *_: next(scores))
+    monkeypatch.setattr(loop._Network, "score", lambda *_: next(scores))
     training = dataclasses.replace(request_.training, select="last")
     asked = dataclasses.replace(request_, select=criterion, training=training)
     weights, facts = loop.train_network(asked, place, tmp_path / "work", nothing)
@@ -168,7 +168,7 @@ def test_select_last_keeps_last_epoch_despite_score(request_, place, tmp_path, m
 @pytest.mark.parametrize(("scores", "kept"), [([0.5, 0.7, 0.6], 2), ([0.7, 0.7, 0.7], 1)])
 def test_select_best_keeps_first_best_epoch(request_, place, tmp_path, monkeypatch, scores, kept):
     left = iter(scores)
-    monkeypatch.setattr(loop, "_score", lambda *_: next(left))
+    monkeypatch.setattr(loop._Network, "score", lambda *_: next(left))
     _, facts = loop.train_network(request_, place, tmp_path / "work", nothing)
     assert (facts["best_epoch"], facts["kept"]) == (kept, "best")
 

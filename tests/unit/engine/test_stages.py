@@ -6,11 +6,12 @@ from collections import Counter
 import pytest
 import torch
 
-from knot_runner.engine import loop
-from knot_runner.engine.loop import key_of, missing_of, run_each, run_one
+from knot_runner.engine import execute, loop
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.loop import key_of, missing_of, run_one
 from knot_runner.engine.requests import Predict
 from knot_runner.util.files import BusyError
-from tests.unit.engine.test_execute import fill, nothing, training
+from tests.unit.engine.test_execute import ONE, fill, nothing, training
 
 
 @pytest.fixture
@@ -42,17 +43,17 @@ def test_key_of_ignores_prediction_role(parties):
     assert key_of(ask)[0] == "predictions" and key_of(parties[0])[0] == "local"
 
 
-def test_run_each_waits_when_remaining_requests_are_busy(place, parties, monkeypatch):
-    """A and C are busy for three tries each. The first wait comes after both were tried once B was done."""
-    tries, waits = Counter(), []
+def test_executor_waits_when_remaining_requests_are_busy(tmp_path, parties, monkeypatch):
+    """A and C are busy for three tries each. Each pass tries them once, and then waits."""
+    executor, tries, waits = Executor(fill(tmp_path), ONE, None, [], nothing), Counter(), []
 
     def try_one(request, place, watch):
         tries[request.party] += 1
         if request.party != "B" and tries[request.party] <= 3:
             raise BusyError("lock")
 
-    monkeypatch.setattr(loop, "run_one", try_one)
-    monkeypatch.setattr(loop.time, "sleep", lambda seconds: waits.append((seconds, tries["A"], tries["C"])))
-    run_each(parties, place, nothing)
+    monkeypatch.setattr(execute, "run_one", try_one)
+    monkeypatch.setattr(execute.time, "sleep", lambda seconds: waits.append((seconds, tries["A"], tries["C"])))
+    executor._compute(parties)
     assert tries == {"A": 4, "B": 1, "C": 4}
-    assert waits == [(loop.RETRY, *tried) for tried in ((2, 1), (2, 2), (3, 2), (3, 3))]
+    assert waits == [(execute.RETRY, tried, tried) for tried in (1, 2, 3)]

@@ -94,15 +94,13 @@ def test_tensor_parts_saves_non_contiguous_and_gradient_tensors():
         tensor_parts({"wave": torch.zeros(1, dtype=torch.complex64)})
 
 
-def test_tensor_parts_copies_only_small_tensors(tmp_path):
+def test_tensor_parts_copies_no_tensor(tmp_path):
     """A copy of each would double what a run of many clients takes."""
-    large = {name: torch.zeros(1 << 18) for name in "ab"}  # float32: just large enough
-    small = {f"small {i}": torch.zeros(1000) for i in range(50)}
-    parts = tensor_parts({**large, **small})
-    assert [len(part) for part in parts[1:]] == [1 << 20, 1 << 20, 50 * 4000]
+    tensors = {name: torch.zeros(1000) for name in "ab"}
+    parts = tensor_parts(tensors)
     write_atomic(tmp_path / "file", parts)
     assert digest_of_parts(parts) == hashlib.sha256((tmp_path / "file").read_bytes()).hexdigest()
     assert (tmp_path / "file").read_bytes() == b"".join(parts)
-    for tensor in large.values():
+    for tensor in tensors.values():
         tensor += 1
     assert parts[1][:4] == parts[2][:4] == torch.ones(1).numpy().tobytes()

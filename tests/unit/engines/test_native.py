@@ -12,10 +12,11 @@ from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
-from knot_runner.engines.native.engine import Native
+from knot_runner.engines.native.engine import make_native_client
 from knot_runner.engines.native.stem import PooledConvs
 from knot_runner.models.network import Network
 from tests.unit.engine.federated.test_lean_layers import assert_gradients_of_autograd
@@ -119,7 +120,7 @@ def trained_by_both(
     start = ClientModel(weights.to(dtype) * scale, buffers)
     request = LocalTraining(0, 1, 0, start, torch.arange(count), torch.arange(count), recipe, pull, objective)
     engines = (
-        Native(network, data, data, dtype, workers=1, threads=1),
+        Lean([network], data, data, dtype, workers=1, threads=1, make_client=make_native_client),
         Loop(network, data, data, torch.device("cpu"), dtype),
     )
     return [engine.train([request])[0] for engine in engines]

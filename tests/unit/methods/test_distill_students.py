@@ -234,10 +234,10 @@ def test_weighing_leaves_memories_as_they_are(place):
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": CE, "crd": {"weight": 1.0, "dim": 4}}, [teacher], CNN)
     made = Students(request, place, small.silent)
-    after = {name: tensor.clone() for name, tensor in made.losses[0].state_dict().items()}
+    after = made.terms[0].state_dict()
     torch.manual_seed(keyed(5, "adapters", "student"))
-    made._make_losses(made.losses[0].specs)
-    assert after and all(torch.equal(after[name], tensor) for name, tensor in made.losses[0].state_dict().items())
+    again = made._make_terms(made.request, made.terms[0].specs)
+    assert after and all(torch.equal(after[name], tensor) for name, tensor in again[0].state_dict().items())
 
 
 @pytest.mark.parametrize(("terms", "schedule"), [

@@ -7,124 +7,87 @@ Read ``client.py`` next. ``network.py``: one training step with SGD, the loss an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
-from knot_runner.engine.federated.lean.worker import Measures, Order, SharedData, Slots, packed, prepare_client
-from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.lean.worker import Order, Reply, SharedData, Slots, as_tensors, packed, prepare_client
+from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
 from knot_runner.models.network import Network
-from knot_runner.util.processes import cores
 from knot_runner.util.workers import AHEAD, TaskPool
 
+#: Modules that are slow to import and that every worker needs.
+_PRELOADED = ["knot_runner.engine.federated.lean.worker"]
+#: Number of rows of the largest order that is sent in advance. A larger one may not fit into the pipe, and sending it
+#: would wait for the worker.
+_FEW_ROWS = 4096
 
-class Lean:
-    """Trains clients in ``workers`` processes (0: one per core) with ``threads`` torch threads each.
+
+class Lean(RequestEngine):
+    """Trains clients in ``workers`` processes with ``threads`` torch threads each.
 
     With one worker, training runs in this process with ``threads`` threads. One client at a time fits into a core's
     cache, and processes do not wait for each other as the threads of one operation do. Results are bitwise equal for
     any number of workers. After an exception, the engine cannot be used again.
 
-    ``plugins``: modules that workers import, because they may define the objective. ``others``: further networks,
-    numbered from 1 in requests; every worker trains all networks. ``make_client`` creates, in every worker, the object
-    that trains clients of a network.
+    ``networks``: the networks in the order of their numbers in requests; every worker trains all of them. ``plugins``:
+    modules that workers import, because they may define the objective. ``make_client`` creates, in every worker, the
+    object that trains clients of a network.
     """
 
     name = "lean"
-    device = torch.device("cpu")
 
     def __init__(
-        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
-        plugins: Sequence[str] = (), others: Sequence[Network] = (), make_client: MakeClient = make_client,
+        self, networks: Sequence[Network], data: ClientData, test: ClientData, dtype: torch.dtype, workers: int,
+        threads: int, plugins: Sequence[str] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
-        workers = workers or cores()
-        networks = [network, *others]
-        self._pool = self._data = None
+        self._classes, self._pool = networks[0].classes, None
         if workers == 1:
-            self._clients = [make_client(each, data, test, dtype) for each in networks]
-        else:
-            self._data = SharedData(data, test)
-            self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
-
-    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`."""
-        return train_longest_first(self._run, cohort)
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Implement :meth:`Engine.logits`."""
-        return infer_in_pieces(self._run, requests)
+            self._clients = [make_client(network, data, test, dtype) for network in networks]
+            return
+        count = AHEAD * workers + 1  # the orders in flight, and the one whose result is read
+        self._data, self._slots = SharedData(data, test), Slots.make(count, networks, dtype)
+        self._free = list(range(count))
+        arguments = self._slots, self._data, networks, threads, plugins, make_client
+        self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         if self._pool is not None:
             self._pool.close()
+            self._slots.memory.close()
             self._data.memory.close()
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
-        if self._pool is None:
-            return [self._result(request) for request in requests]
-        try:
-            return self._pool.run(requests)
-        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
-            self.close()
-            raise
-
-    def _result(self, request: EngineRequest) -> Result:
-        """Execute the request in this process."""
-        client = self._clients[request.network]
-        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
-
-
-# -------------------------------------------------------------------------------------------------------------- pool
-
-
-#: Slow imports of a worker.
-_PRELOADED = ["knot_runner.engine.federated.lean.worker"]
-#: Rows of the largest order that is sent in advance: it must fit into a pipe, or sending would wait for the worker.
-_FEW_ROWS = 4096
-
-
-class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, which start immediately and run until :meth:`close`.
-
-    Every process can train each of ``networks``.
-    """
-
-    def __init__(
-        self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
-        plugins: Sequence[str], make_client: MakeClient,
-    ) -> None:  # fmt: skip
-        self._classes = networks[0].classes
-        count = AHEAD * workers + 1  # the orders in flight, and the one whose result is read
-        self._slots = Slots.make(count, networks, dtype)
-        self._free = list(range(count))
-        arguments = self._slots, data, networks, threads, plugins, make_client
-        self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
-
-    def run(self, requests: list[EngineRequest]) -> list[Result]:
         """Start ``requests`` in order, wait for all of them, and return their results in the same order.
 
         Raises:
             UserError: A worker died while executing a request, or raised this error.
         """
+        if self._pool is None:
+            return [self._result(request) for request in requests]
         results: dict[int, Result] = {}
         slots: list[int] = []
         ahead_of = len(requests) if all(map(_is_small, requests)) else 0
-        for index, error, measures in self._pool.run(self._orders(requests, slots), ahead_of):
-            if error is not None:
-                raise error
-            results[index] = self._result(requests[index], slots[index], measures)
-            self._free.append(slots[index])
+        try:
+            for index, error, reply in self._pool.run(self._orders(requests, slots), ahead_of):
+                if error is not None:
+                    raise error
+                results[index] = self._received(requests[index], slots[index], reply)
+                self._free.append(slots[index])
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
+            self.close()
+            raise
         return [results[index] for index in range(len(requests))]
 
-    def close(self) -> None:
-        """Kill the workers. Repeated calls are allowed."""
-        self._pool.close()
-        self._slots.memory.close()
+    def _result(self, request: EngineRequest) -> Result:
+        """Execute the request in this process."""
+        client = self._clients[request.network]
+        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
         """Yield the order of each request, and append its slot to ``slots``."""
@@ -134,16 +97,15 @@ class LeanPool:
             self._slots.fill(slot, request)
             yield Order(packed(request), slot, getattr(request, "control", None) is not None)
 
-    def _result(self, request: EngineRequest, slot: int, measures: Measures) -> Result:
-        if isinstance(measures, np.ndarray):
-            return torch.from_numpy(measures)
-        if isinstance(request, Inference):
+    def _received(self, request: EngineRequest, slot: int, reply: Reply) -> Result:
+        """Return the result of a request that a worker executed."""
+        if reply is None:
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
-        weights, buffers = self._slots.result(slot, request.network)
-        assert measures is not None
-        steps, loss, before, after, finite, kept = measures
-        tensors = {name: torch.from_numpy(array) for name, array in kept.items()}
-        return Trained(request.client, weights.clone(), buffers.clone(), steps, loss, before, after, finite, tensors)
+        result = as_tensors(reply)
+        if isinstance(request, Inference):
+            return result
+        weights, buffers = self._slots.vectors(slot, request.network)[2]
+        return replace(result, weights=weights.clone(), buffers=buffers.clone())
 
 
 def _is_small(request: EngineRequest) -> bool:

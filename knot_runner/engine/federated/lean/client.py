@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Union
 
 import torch
 import torch.nn.functional as F
@@ -19,26 +19,20 @@ from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network
 
-#: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
+if TYPE_CHECKING:
+    from knot_runner.engine.federated.loop import Loop
+
+#: Images that are gathered together, rounded to whole batches. A large number is efficient, and a small one fits into
+#: the core's cache.
 _IMAGES_AT_ONCE = 1024
-#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32. What the last
-#: request made is kept in any case.
+#: Number of cached values (8 MB in float32) of recent inference requests: images, and the heads' inputs. The last
+#: request's values are always cached.
 _KEPT_VALUES = 2**21
 
 
-class TrainingClient(Protocol):
-    """Trains and applies models, one request at a time."""
-
-    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client; see :meth:`Engine.train`. ``weights`` [P]: optional memory for the trained weights."""
-        ...
-
-    def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`Engine.logits`."""
-        ...
-
-
-#: (network, data, test, dtype) -> what trains clients of the network
+#: An object that trains clients and evaluates models, one request at a time.
+TrainingClient = Union["ManualBackward", "Loop"]
+#: Function (network, data, test, dtype) that returns the object for clients of the network.
 MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
 
@@ -47,24 +41,14 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
-    return AutogradClient(network, data, test, dtype)
+    return autograd_client(network, data, test, dtype)
 
 
-class AutogradClient:
-    """A client that trains with autograd, as in the plain loop."""
+def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
+    """Return a client that trains with autograd, as in the plain loop."""
+    from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
 
-    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
-        from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
-
-        self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
-
-    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Implement :meth:`TrainingClient.train_client`."""
-        return self._loop.train_client(request)
-
-    def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`TrainingClient.infer`."""
-        return self._loop.logits([request])[0]
+    return Loop(network, data, test, torch.device("cpu"), dtype)
 
 
 class ManualBackward:
@@ -74,51 +58,46 @@ class ManualBackward:
         self._network, self._layout = network, flat.layout_of(network)
         self._softmax = getattr(network.spec, "output", "logits") == "softmax"
         self._data, self._test, self._dtype = data, test, dtype
-        self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
+        self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Implement :meth:`TrainingClient.train_client`. Only plain requests use the manual backward pass."""
+        """Train one client; see :meth:`Engine.train`. Only plain requests use the manual backward pass.
+
+        ``weights`` [P]: optional memory for the trained weights.
+        """
         if not request.is_plain:
-            return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
+            return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.start.weights)
             before = self._correct(weights, request.test_rows)
             loss, steps = self._train(request, weights)
             after = self._correct(weights, request.test_rows)
-            (finite,) = local.finite(weights[None])
+            finite = bool(weights.isfinite().all())
         return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """Implement :meth:`TrainingClient.infer`."""
+        """Return the logits or features of one request; see :meth:`Engine.logits`."""
         with torch.inference_mode():
-            weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
-            if not request.many:
-                images = self._kept(key, lambda: self._images(request))
-                infer = self._all_features if request.output == "features" else self._logits
-                return infer(weights, images).clone()
-            parameters = pairs(weights, self._layout)
+            parameters = pairs(request.model.weights.to(self._dtype), self._layout)
+            key = request.split, request.many, request.rows.numpy().tobytes()
 
             def features() -> Tensor:
-                rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
-                return self._features(parameters, rows)
+                return self._features(parameters, self._kept(key, lambda: self._inputs(request)))
 
             read = self._kept((*key, request.body), features) if request.body else features()
             return (read if request.output == "features" else self._head(parameters, read)).clone()
 
-    def _images(self, request: Inference) -> Tensor:
-        """Return the images of ``request``, normalized."""
-        return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
-
-    def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request`` in the form that is most efficient for many models."""
-        images = self._images(request)
-        if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
+    def _inputs(self, request: Inference) -> Tensor | Foreground:
+        """Return the images of ``request``, normalized; for many models, in the most efficient form."""
+        images = normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+        has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
+        if not (request.many and has_body and len(images)):
             return images
         foreground = Foreground(images)
         return foreground if foreground.saves else images
 
-    def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
+    def _kept(self, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return the result of ``make()``, cached by ``key`` for recent requests.
 
         The cache helps if many models are evaluated on the same images, for example every client's model on all
@@ -193,11 +172,8 @@ class ManualBackward:
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """Return the number of test images at ``rows`` that are classified correctly."""
-        correct = 0
-        for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
-            logits = self._logits(weights, normalized(self._test, part, self._dtype))
-            correct += int((logits.argmax(1) == self._test.labels[part]).sum())
-        return correct
+        logits = self._logits(weights, normalized(self._test, rows, self._dtype))
+        return int((logits.argmax(1) == self._test.labels[rows]).sum())
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
         """Return the model's output [n, classes] for normalized ``images`` [n, C, H, W]."""

@@ -14,20 +14,20 @@ from knot_runner.engine.federated import flat
 
 #: A layer's (weight, bias).
 WeightBias = tuple[Tensor, Tensor]
-#: Those of the convolutions, and of the dense layers.
+#: The (weight, bias) pairs of the convolutions, and of the dense layers.
 LayerPairs = tuple[list[WeightBias], list[WeightBias]]
 
-#: Layers of at least this many weights use oneDNN in the forward pass. A fixed rule, not a timed choice, since the two
-#: round differently: which is the faster must not decide a run's numbers. Measured on AVX-512 with AMX, batches of 10
-#: and 16: oneDNN takes 1.4 to 2.7 times torch.mm's time below .5 M weights, .7 to .95 from 1 M on. Backward it gains
-#: nothing at the sizes of the models here, so that is torch.mm.
+#: Layers with at least this number of weights use oneDNN in the forward pass. The rule is fixed, because oneDNN and
+#: torch.mm round differently, and timing must not change a run's numbers. Measured on AVX-512 with AMX and batches of
+#: 10 and 16: oneDNN takes 1.4 to 2.7 times as long as torch.mm below 0.5 M weights, and 0.7 to 0.95 times from 1 M.
+#: The backward pass always uses torch.mm, because oneDNN is not faster for models of this size.
 LARGE = 1_000_000
 
 _aten = torch.ops.aten
-#: A pixel is added image by image where at most one image in so many differs from the background: such an addition
-#: takes about 14 times as long as one within a dense product (a core with AVX-512, layers of 256 outputs).
+#: A pixel is added image by image if at most one image in ``RARE`` differs from the background. Such an addition takes
+#: about 14 times as long as one in a dense product (measured on a core with AVX-512, with 256 outputs).
 RARE = 16
-#: The form is used where at most this share of the pixels is multiplied as ever.
+#: :class:`Foreground` is used if at most this share of the pixels needs a dense product.
 MOST_MULTIPLIED = 0.8
 
 

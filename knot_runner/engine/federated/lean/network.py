@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -113,39 +113,16 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 # -------------------------------------------------------------------------------------------------------------- loss
 
 
-class BatchLoss(Protocol):
-    """The mean loss of each batch of a client's examples.
-
-    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: an additional
-    gradient with respect to the head's input, apart from the gradient through the logits; None if the loss has no such
-    gradient.
-    """
-
-    scale: float
-    by_features: Tensor | None
-
-    def start(self, part: Tensor) -> None:
-        """Begin a block: the examples at positions ``part`` [n'], divided into batches."""
-        ...
-
-    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
-
-        The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
-        and ``features`` [B, H] is the head's input.
-        """
-        ...
-
-    def total(self) -> float:
-        """Return the sum of the losses of all steps in the block."""
-        ...
-
-
 class TemperedLoss:
-    """Cross-entropy (:class:`CrossEntropy`) with a gradient in closed form.
+    """The cross-entropy (:class:`CrossEntropy`) of each batch of a client's examples, with a closed-form gradient.
 
     ``labels`` [n]; ``start_logits`` [n, C] determine per-sample temperatures; ``softmax``: whether the loss is computed
     on the softmax of the head's output.
+
+    Attributes:
+        scale: The factor on the head's output that :meth:`gradient` expects.
+        by_features: An additional gradient [B, H] with respect to the head's input, apart from the gradient through the
+            logits; None if the loss has no such gradient.
     """
 
     by_features = None
@@ -166,7 +143,7 @@ class TemperedLoss:
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """Implement :meth:`BatchLoss.start`."""
+        """Begin a block: the examples at positions ``part`` [n'], divided into batches."""
         self._part, size = part, self._batch
         if len(self._truth) != len(part):  # memory and its views last from block to block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
@@ -179,7 +156,11 @@ class TemperedLoss:
             self._values, self._factors = values.split(size), (scales / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Implement :meth:`BatchLoss.gradient`."""
+        """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
+
+        The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
+        and ``features`` [B, H] is the head's input.
+        """
         log, outputs = self._logs[batch], logits
         if self._softmax:
             outputs = torch.softmax(logits, 1)
@@ -194,7 +175,7 @@ class TemperedLoss:
         return gradient, self._inverse / len(log)
 
     def total(self) -> float:
-        """Implement :meth:`BatchLoss.total`."""
+        """Return the sum of the losses of all steps in the block."""
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
@@ -216,11 +197,11 @@ class AutogradLoss:
         self._total = 0.0
 
     def start(self, part: Tensor) -> None:
-        """Implement :meth:`BatchLoss.start`."""
+        """See :meth:`TemperedLoss.start`."""
         self._parts, self._total = part.split(self._batch), 0.0
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Implement :meth:`BatchLoss.gradient`."""
+        """See :meth:`TemperedLoss.gradient`."""
         with torch.inference_mode(False), torch.enable_grad():
             output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
             read = [features.clone().requires_grad_()] if self._reads else []
@@ -233,5 +214,9 @@ class AutogradLoss:
         return gradient, 1.0
 
     def total(self) -> float:
-        """Implement :meth:`BatchLoss.total`."""
+        """See :meth:`TemperedLoss.total`."""
         return self._total
+
+
+#: The mean loss of each batch of a client's examples.
+BatchLoss = TemperedLoss | AutogradLoss

@@ -5,7 +5,7 @@ A stem has no layers (flattened pixels), convolutions, or the first dense layer 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,40 +21,38 @@ MIN_SAVING = 0.8
 _GramBatch = tuple[Tensor, Tensor, Tensor]
 
 
-class Stem(Protocol):
-    """The layers before the dense layers. ``learns``: whether the stem has parameters and needs gradients."""
+class Stem:
+    """The layers before the dense layers. By default, a stem has no parameters, and its methods change nothing.
 
-    learns: bool
+    Attributes:
+        learns: Whether the stem has parameters and needs gradients.
+    """
+
+    learns = False
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Any]:
         """Return the client's images at positions ``part`` [n'], augmented, as batches for :meth:`forward`."""
-        ...
+        raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:
         """Return the features [B, in] of one batch."""
-        ...
+        raise NotImplementedError
 
     def set_targets(self, targets: list[WeightBias]) -> None:
         """From now on, add gradients to ``targets``, which are views like the stem's own parameters."""
-        ...
 
     def backward(self, gradient: Tensor) -> None:
         """Compute the gradients of the parameters from the gradient with respect to the features [B, in]."""
-        ...
 
     def accumulate(self, alpha: float) -> None:
         """Add ``alpha`` times the gradients to their targets."""
-        ...
 
     def finish(self) -> None:
         """Write pending changes to the flat weights, after the last step."""
-        ...
 
 
-class Pixels:
+class Pixels(Stem):
     """Flattened images, without parameters."""
-
-    learns = False
 
     def __init__(self, images: Tensor) -> None:
         self._images = images
@@ -68,24 +66,9 @@ class Pixels:
         """Implement :meth:`Stem.forward`."""
         return x
 
-    def set_targets(self, targets: list[WeightBias]) -> None:
-        """Do nothing, because there are no parameters."""
 
-    def backward(self, gradient: Tensor) -> None:
-        """Implement :meth:`Stem.backward`; there are no parameters."""
-
-    def accumulate(self, alpha: float) -> None:
-        """Do nothing, because there are no parameters."""
-
-    def finish(self) -> None:
-        """Write pending changes to the flat weights, after the last step."""
-
-
-class Convs:
+class Convs(Stem):
     """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
-
-    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Inputs are stored with their padding, so that a row of a
-    filter reads contiguous memory.
 
     ReLU is applied after the pooling, which gives the same result and processes a quarter of the values. For the same
     reason, the gradient of the biases is summed over pooled positions. The gradient with respect to the images is never
@@ -144,11 +127,8 @@ class Convs:
             weight.add_(dweight, alpha=alpha)
             bias.add_(dbias, alpha=alpha)
 
-    def finish(self) -> None:
-        """Do nothing, because the weights are up to date after every step."""
 
-
-class Gram:
+class Gram(Stem):
     """The first dense layer with ReLU, computed from inner products of the client's images.
 
     The result is exact and needs less work for several epochs of plain SGD on unchanging images X [n, in].
@@ -194,9 +174,6 @@ class Gram:
         start, gram, self._rows = x
         self._output = start.addmm_(gram, self.changes).relu_()  # gathered again in every epoch, so in place
         return self._output
-
-    def set_targets(self, targets: list[WeightBias]) -> None:
-        """Do nothing, because gradients are added to the changes A."""
 
     def backward(self, gradient: Tensor) -> None:
         """Implement :meth:`Stem.backward`."""

@@ -4,42 +4,50 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.examples import ClientData
+from knot_runner.engine.examples import ClientData, stored_data
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ROWS_OF_MANY, ClientModel, Inference
+from knot_runner.engine.federated.cohort import (
+    ROWS_OF_MANY,
+    ClientModel,
+    Inference,
+    LocalProgram,
+    LocalTraining,
+    Trained,
+)
 from knot_runner.engine.federated.lean.client import MakeClient, TrainingClient
 from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import Handler, Send, SharedArrays
 
-#: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; the features that an inference was asked
-#: for; None of one of logits
-Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray | None
+#: A worker's reply: the result of training without its vectors, or the features of an inference, with arrays in place
+#: of tensors. For logits, which are in shared memory, the reply is None.
+Reply = Trained | np.ndarray | None
+_Value = TypeVar("_Value")
 
 
 class SharedData:
     """Several :class:`ClientData` in one shared memory block. Any process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
-        tensors_of_data = [part.tensors() for part in data]
-        self._kinds = [(type(part), len(tensors)) for part, tensors in zip(data, tensors_of_data, strict=True)]
-        self._arrays = SharedArrays([tensor.numpy() for tensors in tensors_of_data for tensor in tensors])
+        parts = [part.tensors() for part in data]
+        self._names = list(map(list, parts))
+        self._arrays = SharedArrays([tensor.numpy() for part in parts for tensor in part.values()])
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
         """Return views of the data in shared memory, in the original order."""
-        tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
-        return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
+        tensors = map(torch.from_numpy, self._arrays.arrays())
+        return [stored_data({name: next(tensors) for name in names}) for names in self._names]
 
 
 @dataclass(frozen=True)
@@ -69,34 +77,26 @@ class Slots:
     def fill(self, slot: int, request: EngineRequest) -> None:
         """Copy the request's model and its control variate, if any, into ``slot``."""
         model = request.model if isinstance(request, Inference) else request.start
-        for target, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
+        start, (control, _), _ = self.vectors(slot, request.network)
+        for target, values in zip(start, (model.weights, model.buffers), strict=True):
             target.copy_(values)
-        control = getattr(request, "control", None)
-        if control is not None:
-            self.control(slot, request.network).copy_(control)
+        if isinstance(request, LocalTraining) and request.control is not None:
+            control.copy_(request.control)
 
-    def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return the order's initial weights [P] and buffers [Q]. ``network``: the number of the order's network."""
-        return self._split(self._vectors()[slot, 0], network)
+    def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
+        """Return (weights [P], buffers [Q]) of the initial model, the control variate, and the result.
 
-    def control(self, slot: int, network: int) -> Tensor:
-        """Return the control variate [P]."""
-        return self._split(self._vectors()[slot, 1], network)[0]
-
-    def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """Return (weights [P], buffers [Q]) after training."""
-        return self._split(self._vectors()[slot, 2], network)
+        ``network``: the number of the order's network.
+        """
+        parameters, buffers = self.sizes[network]
+        return [(vector[:parameters], vector[parameters : parameters + buffers]) for vector in self._all()[slot]]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """Return the logits [rows, classes] of the order."""
-        return self._vectors()[slot, 2, : rows * classes].view(rows, classes)
+        return self._all()[slot, 2, : rows * classes].view(rows, classes)
 
-    def _vectors(self) -> Tensor:
+    def _all(self) -> Tensor:
         return torch.frombuffer(self.memory.map, dtype=self.dtype).view(-1, 3, self.length)
-
-    def _split(self, vector: Tensor, network: int) -> tuple[Tensor, Tensor]:
-        parameters, buffers = self.sizes[network]
-        return vector[:parameters], vector[parameters : parameters + buffers]
 
 
 @dataclass(frozen=True)
@@ -113,33 +113,38 @@ def packed(request: EngineRequest) -> EngineRequest:
 
     Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     """
-    if isinstance(request, Inference):
-        sent: dict[str, Any] = {"model": None}
-    else:
-        inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        models = {name: (model.weights.numpy(), model.buffers.numpy()) for name, model in request.models.items()}
-        sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
-        sent["models"] = models
-        if request.program is not None:
-            tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
-            sent["program"] = replace(request.program, tensors=tensors)
-    return replace(request, **sent, rows=request.rows.numpy())
+    vectors = ("model",) if isinstance(request, Inference) else ("start", "control")
+    return as_arrays(replace(request, **dict.fromkeys(vectors)))
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
     """Undo :func:`packed`, with the given model and control variate."""
-    rows = torch.from_numpy(request.rows)
+    request = as_tensors(request)
     if isinstance(request, Inference):
-        return replace(request, model=model, rows=rows)
-    tests = torch.from_numpy(request.test_rows)
-    inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
-    program = request.program
-    if program is not None:
-        tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
-        program = replace(program, tensors=tensors)
-    models = {name: ClientModel(*map(torch.from_numpy, arrays)) for name, arrays in request.models.items()}
-    fields = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
-    return replace(request, start=model, control=control, program=program, **fields)
+        return replace(request, model=model)
+    return replace(request, start=model, control=control)
+
+
+def as_arrays(value: _Value) -> _Value:
+    """Return ``value``, a request or a result, with arrays in place of all tensors."""
+    converted: _Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
+    return converted
+
+
+def as_tensors(value: _Value) -> _Value:
+    """Return ``value``, a request or a result, with tensors in place of all arrays, which share their memory."""
+    converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
+    return converted
+
+
+def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
+    if isinstance(value, kind):
+        return convert(value)
+    if isinstance(value, dict):
+        return {name: _converted(each, kind, convert) for name, each in value.items()}
+    if isinstance(value, LocalTraining | Inference | LocalProgram | ClientModel | Trained):
+        return replace(value, **_converted(vars(value), kind, convert))
+    return value
 
 
 def prepare_client(
@@ -160,24 +165,22 @@ def prepare_client(
     return functools.partial(_execute, clients, slots)
 
 
-def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measures:
+def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply:
     network, slot = order.request.network, order.slot
-    control = slots.control(slot, network) if order.has_control else None
-    request = unpacked(order.request, ClientModel(*slots.model(slot, network)), control)
+    start, (control, _), results = slots.vectors(slot, network)
+    request = unpacked(order.request, ClientModel(*start), control if order.has_control else None)
     client = clients[network]
     if isinstance(request, Inference):
         logits = client.infer(request)
         if request.output == "features":
-            return logits.numpy()
+            return as_arrays(logits)
         slots.logits(slot, *logits.shape).copy_(logits)
         return None
-    results = slots.result(slot, network)
     trained = client.train_client(request, results[0])
     for target, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != target.data_ptr():
             target.copy_(value)
-    kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
-    return trained.steps, trained.loss, trained.before, trained.after, trained.finite, kept
+    return as_arrays(replace(trained, weights=None, buffers=None))
 
 
 def _keep_freed_memory() -> None:

@@ -17,14 +17,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTra
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked.program import Program
-from knot_runner.engine.objectives import (
-    LossRows,
-    ObjectiveInputs,
-    SampleLoss,
-    make_loss,
-    sample_temperatures,
-    tempered,
-)
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
@@ -37,8 +30,8 @@ class Stacked:
     another S may round a convolution differently (by units in the last place). In float64 on a CPU, it does not.
 
     On CUDA, each step is a captured graph, which later rounds replay. A failed capture raises an error.
-    ``autocast="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
-    ``tf32``: training uses TF32 for float32 matrix products and convolutions.
+    ``precision="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
+    ``precision="tf32"``: training uses TF32 for float32 matrix products and convolutions.
 
     A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
     """
@@ -47,10 +40,10 @@ class Stacked:
 
     def __init__(
         self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
-        stack: int, autocast: Literal["none", "bf16"], tf32: bool, note: Callable[[str], None] = silent,
+        stack: int, precision: str = "float32", note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
-        self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
-        self.autocast = autocast == "bf16"
+        self.network, self.device, self.dtype, self.stack = network, device, dtype, stack
+        self.autocast, self.tf32 = precision == "bf16", precision == "tf32"
         self.measuring = Loop(network, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
         self.note, self.limits = note, dict[Structure, int]()
@@ -61,17 +54,12 @@ class Stacked:
         Raises:
             UserError: GPU memory is exhausted even with one client at a time.
         """
-        stacked = [index for index, request in enumerate(cohort) if request.is_plain]
         results: dict[int, Trained] = {}
-        for structure, positions in chunks([cohort[index] for index in stacked]).items():
-            indices = [stacked[position] for position in positions]
-            results.update(
-                zip(indices, self._train_alike(structure, [cohort[index] for index in indices]), strict=True)
-            )
-        for index, request in enumerate(cohort):
-            if index not in results:
-                results[index] = self.measuring.train_client(request)
-        return [results[index] for index in range(len(cohort))]
+        for structure, positions in chunks(cohort).items():
+            requests = [cohort[position] for position in positions]
+            trained = self.measuring.train(requests) if structure is None else self._train_alike(structure, requests)
+            results.update(zip(positions, trained, strict=True))
+        return [results[position] for position in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
@@ -122,7 +110,7 @@ class Stacked:
         )
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
-        before = [self._correct(request, request.start) for request in chunk]
+        before = [self.measuring.correct(request.test_rows, request.start) for request in chunk]
         temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
@@ -130,14 +118,16 @@ class Stacked:
         with _tf32(self.tf32):
             for phase in phases:
                 program.run(phase)
-        finite = local.finite(program.state[0][: len(chunk)])
+        finite = program.state[0][: len(chunk)].isfinite().all(1).tolist()
         weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, ClientModel(weights[k], buffers[k]))
-            vectors = weights[k].clone(), buffers[k].clone()
-            results.append(Trained(request.client, *vectors, steps, mean, before[k], after, finite[k]))
+            model, mean = ClientModel(weights[k].clone(), buffers[k].clone()), float(losses[k]) / max(steps, 1)
+            after = self.measuring.correct(request.test_rows, model)
+            results.append(
+                Trained(request.client, model.weights, model.buffers, steps, mean, before[k], after, finite[k])
+            )
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
@@ -152,34 +142,22 @@ class Stacked:
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
         """Return (T_i, scale_i) [n, 2] of the client's images under its initial weights."""
-        options = tempered(request.objective)
-        return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
+        rows, _ = self._loss(request)
+        return torch.stack([rows["temperatures"], rows["scales"]], 1)
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the client's objective."""
+        """Return the rows and the loss of the client's objective, on the CPU."""
+
+        def outputs(model: ClientModel, output: Literal["logits", "features"]) -> Tensor:
+            return self.measuring.infer(Inference(model, request.rows, "train", output=output))
+
         inputs = ObjectiveInputs(
-            self._labels(request),
+            self.measuring.data.labels[request.rows.to(self.device)].cpu(),
             request.inputs,
-            lambda: self._start_logits(request),
-            features=lambda name: self.logits(
-                [Inference(request.model_of(name), request.rows, "train", output="features")]
-            )[0],
+            start_logits=lambda: outputs(request.start, "logits"),
+            features=lambda name: outputs(request.model_of(name), "features"),
         )
         return make_loss(request.objective, inputs)
-
-    def _start_logits(self, request: LocalTraining) -> Tensor:
-        return self.logits([Inference(request.start, request.rows, "train")])[0]
-
-    def _labels(self, request: LocalTraining) -> Tensor:
-        return self.measuring.data.labels[request.rows.to(self.device)].cpu()
-
-    def _correct(self, request: LocalTraining, model: ClientModel) -> int:
-        """Return the number of the client's test images that ``model`` classifies correctly."""
-        if not len(request.test_rows):
-            return 0
-        logits = self.logits([Inference(model, request.test_rows)])[0]
-        labels = self.measuring.test.labels[request.test_rows.to(self.measuring.device)].cpu()
-        return int((logits.argmax(1) == labels).sum())
 
 
 @contextmanager

@@ -7,14 +7,21 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import tempered
+from knot_runner.engine.tensor_file import Tensors
 
 #: Row number of padding: a batch position without an image.
 PADDING = -1
-#: Batches are padded to their full size up to this; a larger one (a whole client as one batch) only to the client's.
+#: Inputs of a step, and their value for padding. ``rows`` [B] int64: the training images. ``positions`` [B] int64: the
+#: images' positions among the client's images, for other objectives than cross-entropy. ``crops`` [B, 3] int64: the
+#: augmentation (down, across, flip). ``temperatures`` [B, 2]: (T_i, scale_i), if they differ per sample.
+FILL = {"rows": PADDING, "positions": 0, "crops": 0, "temperatures": 1}
+#: Batches up to this size are padded to the full batch size. A larger batch, such as a whole client as one batch, is
+#: padded only to the size that the client needs.
 FULL_BATCH = 64
 
 
@@ -46,19 +53,13 @@ class PhasePlan:
     """The steps of one phase for K clients, on the CPU. S is the largest number of steps of a client.
 
     Attributes:
-        rows: Rows [S, K, B] int64 of the training images, or ``PADDING``.
-        positions: The images' positions [S, K, B] among the client's images (0 for padding); None for
-            cross-entropy.
-        crops: Augmentation [S, K, B, 3] int64 (down, across, flip), or None.
-        temperatures: (T_i, scale_i) [S, K, B, 2], or None.
+        trains: The parameters that the phase trains.
+        inputs: The inputs of all steps, by name (:data:`FILL`), each [S, K, B, ...].
         active: [S]: the number k of active clients in each step. Clients 0..k-1 take part in the step.
     """
 
     trains: str
-    rows: Tensor
-    positions: Tensor | None
-    crops: Tensor | None
-    temperatures: Tensor | None
+    inputs: Tensors
     active: list[int]
 
 
@@ -82,14 +83,15 @@ def structure_of(request: LocalTraining) -> Structure:
     )
 
 
-def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
+def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
     """Return structure -> the positions in ``cohort`` of the clients that train together, longest training first.
 
-    Ties are broken by client, round and seed, never by position, so that the order of the requests does not matter.
+    Requests that are not plain have the structure None. Ties are broken by client, round and seed, never by position,
+    so that the order of the requests does not matter.
     """
-    groups: dict[Structure, list[int]] = {}
+    groups: dict[Structure | None, list[int]] = {}
     for position, request in enumerate(cohort):
-        groups.setdefault(structure_of(request), []).append(position)
+        groups.setdefault(structure_of(request) if request.is_plain else None, []).append(position)
     for members in groups.values():
         members.sort(key=lambda position: _rank(cohort[position]))
     return groups
@@ -104,13 +106,13 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
     for number, trains in enumerate(structure.trains):
-        rows, positions, crops, per_sample = zip(*(client[number] for client in clients), strict=True)
-        counts = torch.tensor([len(each) for each in rows])
-        last = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
-        places = _stacked(positions, 0) if structure.objective is not None else None
-        crops = _stacked(crops, 0) if structure.augment != "none" else None
-        per_sample = _stacked(per_sample, 1) if temperatures else None
-        phases.append(PhasePlan(trains, _stacked(rows, PADDING), places, crops, per_sample, last))
+        inputs = {
+            name: pad_sequence([client[number][name] for client in clients], padding_value=FILL[name])
+            for name in clients[0][number]
+        }
+        counts = torch.tensor([len(client[number]["rows"]) for client in clients])
+        active = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
+        phases.append(PhasePlan(trains, inputs, active))
     return phases
 
 
@@ -128,15 +130,13 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
     return -local.steps(request.recipe, len(request.rows)), request.client, request.round, request.seed
 
 
-def _client(
-    structure: Structure, request: LocalTraining, temperatures: Tensor | None
-) -> list[tuple[Tensor | None, ...]]:
-    """Return one tuple per phase of a client: rows and positions [S, B], crops [S, B, 3], temperatures [S, B, 2]."""
+def _client(structure: Structure, request: LocalTraining, temperatures: Tensor | None) -> list[Tensors]:
+    """Return the inputs of a client's steps, [S, B, ...], for each phase."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
-        epochs = [_epoch(structure.room, request, temperatures, next(draws)) for _ in range(phase.epochs)]
-        phases.append(tuple(None if each[0] is None else torch.cat(each) for each in zip(*epochs, strict=True)))
+        epochs = [_epoch(structure, request, temperatures, next(draws)) for _ in range(phase.epochs)]
+        phases.append({name: torch.cat([epoch[name] for epoch in epochs]) for name in epochs[0]})
     return phases
 
 
@@ -144,24 +144,18 @@ def _phases(request: LocalTraining) -> list[Phase]:
     return [phase for phase in request.recipe.phases if phase.epochs]
 
 
-def _epoch(
-    room: int, request: LocalTraining, temperatures: Tensor | None, epoch: local.Epoch
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    crops = None
+def _epoch(structure: Structure, request: LocalTraining, temperatures: Tensor | None, epoch: local.Epoch) -> Tensors:
+    """Return the inputs of an epoch's steps, [S, B, ...]. The last batch is padded."""
+    inputs = {"rows": request.rows[epoch.order]}
+    if structure.objective is not None:
+        inputs |= {"positions": epoch.order}
     if epoch.shifts is not None and epoch.flips is not None:
-        crops = _batches(torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1), room, 0)
-    batched = None if temperatures is None else _batches(temperatures[epoch.order], room, 1)
-    rows = _batches(request.rows[epoch.order], room, PADDING)
-    return rows, _batches(epoch.order, room, 0), crops, batched
-
-
-def _batches(values: Tensor, room: int, fill: float) -> Tensor:
-    """Reshape ``values`` [n, ...] to [ceil(n / room), room, ...] and pad the last batch."""
-    missing = -len(values) % room
-    full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=fill)
-    return full.view(-1, room, *values.shape[1:])
-
-
-def _stacked(clients: tuple[Tensor, ...], fill: float) -> Tensor:
-    """Stack K tensors [S_k, ...] as [S, K, ...] and pad the shorter tensors."""
-    return torch.nn.utils.rnn.pad_sequence(list(clients), padding_value=fill)
+        inputs |= {"crops": torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1)}
+    if temperatures is not None:
+        inputs |= {"temperatures": temperatures[epoch.order]}
+    missing = -len(epoch.order) % structure.room
+    batches = {}
+    for name, values in inputs.items():
+        full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=FILL[name])
+        batches[name] = full.view(-1, structure.room, *values.shape[1:])
+    return batches

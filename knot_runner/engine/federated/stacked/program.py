@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import FunctionType
 from typing import Any
 
@@ -22,8 +21,8 @@ from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-#: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
-#: on CUDA graphs).
+#: Number of steps on a side stream before a graph is captured. They create handles and workspaces that are created on
+#: first use (see PyTorch's notes on CUDA graphs).
 WARM_UP = 3
 
 
@@ -115,16 +114,7 @@ class Program:
     def run(self, phase: PhasePlan) -> None:
         """Take all steps of a phase. Each step trains the clients that still have steps."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
-        pairs = [
-            (self.rows, phase.rows),
-            (self.positions, phase.positions),
-            (self.crops, phase.crops),
-            (self.temperatures, phase.temperatures),
-        ]
-        moved = []
-        for buffer, values in pairs:
-            if buffer is not None and values is not None:
-                moved.append((buffer, values.to(self.device)))
+        moved = [(getattr(self, name), values.to(self.device)) for name, values in phase.inputs.items()]
         for step, active in enumerate(phase.active):
             for buffer, values in moved:
                 buffer[: values.shape[1]] = values[step]
@@ -187,7 +177,8 @@ class Program:
             images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
-        with self._autocast():
+        # no cache, because a graph must not read a cast tensor that was created outside of the graph
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
             outputs = vmap(self._forward)(leaves, buffers, images, real)
         logits, *features = (output.to(self.dtype) for output in outputs)
         is_custom = self.loss is not None
@@ -209,16 +200,6 @@ class Program:
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
         read = (each.flatten(0, 1) for each in features)
         return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which autocast uses bfloat16, if autocast is enabled.
-
-        The autocast cache is disabled, because a graph must not read a cast tensor that was created outside of the
-        graph.
-        """
-        if not self.autocast:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
         """Return a client's logits and, if the objective reads features, the head's input."""
@@ -288,7 +269,4 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
     """Return the flat range of the parameters that a phase trains. In every model, the head is the last layer."""
     places = layout.mask(trains).nonzero()[:, 0]
-    start, stop = int(places[0]), int(places[-1]) + 1
-    if stop - start != len(places):
-        raise ValueError(f"the {trains} of this model is not one range of its parameters")
-    return start, stop
+    return int(places[0]), int(places[-1]) + 1

@@ -229,7 +229,7 @@ def _mechanism(
         )
     if spec.delta is None and clients < 2:
         raise UserError("for one client, the default is 1, which gives no privacy. Use more clients", "privacy.delta")
-    keeps = (method.own, method.keep) != (nothing, nothing) or shared_of(config, federation) is not None
+    keeps = method.own is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
             f"clients of algorithm={config.algorithm} keep a state between rounds, and this state can reveal "
@@ -263,8 +263,7 @@ def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation:
         f"{counted(privacy.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}. Epsilon covers "
         f"{released}, not the accuracies in the records. The noise is simulated"
     ]
-    shared = shared_of(settings.method, federation)
-    weights = federation.model.weights if shared is None else federation.model.weights[shared]
+    weights = federation.model.weights[shared_of(settings.method, federation)]
     noise = privacy.noise_multiplier * (privacy.clip_norm or 0.0) * math.sqrt(len(weights)) / privacy.participants
     if method.fold is not None and noise > float(weights.norm()):
         notes.append(

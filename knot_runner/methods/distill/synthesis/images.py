@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
-from knot_runner.engine.loop import Report
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import Report, Trainee, take_step
 from knot_runner.methods.distill.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
 from knot_runner.models.images import Shape
 from knot_runner.models.taps import NetworkOutputs, read_taps
@@ -89,7 +89,7 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
     return weights.one_hot * certain - weights.activation * active - weights.entropy * entropy
 
 
-class OptimizedImages:
+class OptimizedImages(Trainee):
     """Images that are optimized batch by batch. Adam takes ``config.steps`` steps per batch, starting from noise.
 
     The target of image i is class i modulo the number of classes. ``model``: the frozen teacher, in evaluation mode. An
@@ -103,8 +103,10 @@ class OptimizedImages:
         model: nn.Module,
         records: Tensors,
         device: torch.device,
+        report: Report,
     ) -> None:
         self.request, self.config, self.model, self.records, self.device = request, config, model, records, device
+        self.report = report
         self.shape = request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
         self.read, self.scales = read_taps(model, request.network, taps), scales_of(records)
@@ -117,7 +119,7 @@ class OptimizedImages:
         self.optimizer = torch.optim.Adam([self.x], lr=config.lr)
         self.epochs = -(-config.images // config.batch_size)
 
-    def epoch(self, number: int, report: Report) -> float:
+    def epoch(self, number: int) -> float:
         """Synthesize batch ``number``, counted from 1; return the loss of the last step."""
         first = (number - 1) * self.config.batch_size
         count = min(self.config.batch_size, self.config.images - first)
@@ -130,10 +132,10 @@ class OptimizedImages:
             self.x[:count] = torch.randn((count, *self.shape), generator=generator(*names))
         for step in range(self.config.steps):
             done = (number - 1) * self.config.steps + step + 1
-            loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
+            loss = finite_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
                 self.x.clamp_(self.lowest, self.highest)
-            report(done, self.epochs * self.config.steps, f"step {done}")
+            self.report(done, self.epochs * self.config.steps, f"step {done}")
         self.finished[first : first + count] = self.x[:count].detach()
         return loss
 
@@ -159,15 +161,13 @@ def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, T
     return mean, std
 
 
-def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
+def finite_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
     """Take step ``number`` on ``loss`` [], and return the loss as a float.
 
     Raises:
         DivergedError: The loss is not finite.
     """
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+    take_step(optimizer, loss)
     if not torch.isfinite(loss):
         raise DivergedError(f"synthetic images: loss is not finite in step {number}")
     return float(loss.detach())
@@ -204,14 +204,16 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     )
 
 
-class GeneratedImages:
+class GeneratedImages(Trainee):
     """Images of a generator that is trained step by step. ``model``: the frozen teacher, in evaluation mode.
 
     An epoch has up to ``STEPS_AT_ONCE`` steps. ``module`` is the generator.
     """
 
-    def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
-        self.request, self.config, self.device = request, config, device
+    def __init__(
+        self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device, report: Report
+    ) -> None:
+        self.request, self.config, self.device, self.report = request, config, device, report
         self.read = read_taps(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
         self.module = image_generator(config.latent, config.width, request.network.shape).to(device)
@@ -219,13 +221,13 @@ class GeneratedImages:
         self.mean, self.std = channel_scales(request, device)
         self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
-    def epoch(self, number: int, report: Report) -> float:
+    def epoch(self, number: int) -> float:
         """Take the steps of epoch ``number``, counted from 1; return the loss of the last step."""
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
             pixels = self.module(self._latent(step, self.config.batch_size))
             outputs = self.read(x=(pixels - self.mean) / self.std)
-            loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.config), step + 1)
-            report(step + 1, self.config.steps, f"step {step + 1}")
+            loss = finite_step(self.optimizer, generator_loss(outputs, FEATURES, self.config), step + 1)
+            self.report(step + 1, self.config.steps, f"step {step + 1}")
         return loss
 
     def _latent(self, number: int | str, count: int) -> Tensor:

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
 from knot_runner.engine.examples import stored_data
-from knot_runner.engine.loop import EVALUATION_BATCH, Report, Resources, stored_examples
+from knot_runner.engine.loop import EVALUATION_BATCH, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
-from knot_runner.engine.training import Trainee, train_epochs
+from knot_runner.engine.training import Report, train_epochs
 from knot_runner.methods.distill.learner import frozen_network
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, batch_norms
 from knot_runner.methods.distill.synthesis.records import released_records
@@ -77,27 +76,11 @@ class MakeImages(OwnRequest):
         records = resources.store.get(*self.records) if self.records else None
         synthesis: GeneratedImages | OptimizedImages
         if isinstance(config, GeneratorSynthesis):
-            synthesis = GeneratedImages(self, config, model, resources.device)
+            synthesis = GeneratedImages(self, config, model, resources.device, report)
         else:
-            synthesis = OptimizedImages(self, config, model, records.tensors() if records else {}, resources.device)
-        trainee = Trainee(
-            synthesis.module,
-            synthesis.optimizer,
-            epoch=lambda number: synthesis.epoch(number, report),
-            score=lambda number: 0.0,
-            weights=lambda: {},
-        )
-        training = StageSettings(
-            epochs=synthesis.epochs,
-            batch_size=config.batch_size,
-            lr=config.lr,
-            weight_decay=0.0,
-            select="last",
-            optimizer="adamw",
-            momentum=0.0,
-            decay=1.0,
-        )
-        _, facts = train_epochs(trainee, work, training, "score")
+            tensors = records.tensors() if records else {}
+            synthesis = OptimizedImages(self, config, model, tensors, resources.device, report)
+        _, facts = train_epochs(synthesis, work, synthesis.epochs, "last", "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         record = records.info["released"] if records else released("nothing", [])
         if isinstance(config, StatisticsSynthesis):

@@ -11,14 +11,15 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
-from knot_runner.engines.native.engine import Native
+from knot_runner.engines.native.engine import make_native_client
 from knot_runner.models.network import Network
 
 CLASSES, CPU = 5, torch.device("cpu")
-STACKED = {"device": CPU, "stack": 0, "autocast": "none", "tf32": False}
+STACKED = {"device": CPU, "stack": 0}
 #: images a client: several batches, a ragged one, less than a batch, one image
 SIZES = (23, 16, 5, 1)
 GRAY, COLOR = (1, 8, 8), (3, 8, 8)
@@ -135,7 +136,8 @@ def made(name, network, dtype=torch.float64, workers=1, **options):
         return Loop(network, *data, CPU, dtype)
     if name == "stacked":
         return Stacked(network, *data, **{**STACKED, "dtype": dtype, **options})
-    return {"lean": Lean, "native": Native}[name](network, *data, dtype, workers, threads=1)
+    clients = {"lean": make_client, "native": make_native_client}[name]
+    return Lean([network], *data, dtype, workers, threads=1, make_client=clients)
 
 
 def equal(a, b):

@@ -25,9 +25,8 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     for name in ("stacked", "loop"):
         monkeypatch.setitem(choose.ENGINES.data, name, lambda inputs, name=name: made.append((name, inputs.networks)))
-    first, *others = networks
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="auto", precision="float32", stack=0)
-    choose.make_engine(hardware, first, images(GRAY), images(GRAY, 40, 1), others=others)
+    choose.make_engine(hardware, networks, images(GRAY), images(GRAY, 40, 1))
     assert made == [(wanted, networks)]
 
 
@@ -36,7 +35,7 @@ def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch):
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32", stack=0)
     with refuses():
-        choose.make_engine(hardware, LINEAR, images(GRAY), images(GRAY, 40, 1))
+        choose.make_engine(hardware, [LINEAR], images(GRAY), images(GRAY, 40, 1))
 
 
 def test_compose_all_refuses_native_engine_without_its_folder(monkeypatch):

@@ -33,7 +33,7 @@ def test_lean_logits_keeps_recent_images_within_its_limit(monkeypatch):
     assert len(client._recent) == 6
     monkeypatch.setattr(lean_client, "_KEPT_VALUES", 30 * 64)  # images of 8 x 8
     assert all(map(torch.equal, engine.logits(asked), expected))
-    assert [(split, len(kept)) for (split, _), kept in client._recent.items()] == [("train", 20)]
+    assert [(split, len(kept)) for (split, *_), kept in client._recent.items()] == [("train", 20)]
     engine.logits([Inference(ClientModel(weights, buffers), rows[:7])])
     kept = list(client._recent.values())
     engine.logits([asked[5]])
@@ -92,7 +92,7 @@ def test_lean_logits_uses_foreground_for_images_with_background():
     rows = torch.arange(40).repeat(2 * ROWS_OF_MANY // 40)[: ROWS_OF_MANY + 7]
     weights, buffers = flat.initial(network, 5)
     asked = [Inference(ClientModel(weights * (1 + scale), buffers), rows, many=True) for scale in range(2)]
-    engines = [Lean(network, pictures, pictures, torch.float32, workers, threads=1) for workers in (1, 2)]
+    engines = [Lean([network], pictures, pictures, torch.float32, workers, threads=1) for workers in (1, 2)]
     one, two = (engine.logits(asked) for engine in engines)
     plain = engines[0].logits([replace(request, many=False) for request in asked])
     engines[1].close()

@@ -12,7 +12,7 @@ from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat, loop
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.training import train_batch
+from knot_runner.engine.training import mean_loss, take_step
 from knot_runner.models.network import Network
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, assert_alike, cohort, images, made
@@ -58,8 +58,10 @@ def asked(network, recipe, objective, names=("targets",), seed=0):
 
 @pytest.mark.parametrize("objective", [OWN, FEATURES], ids=lambda objective: objective.name)
 @pytest.mark.parametrize("recipe", ["head_body", "augment", "proximal", "drop_last"])
-@pytest.mark.parametrize("model", ["mlp_softmax", "cnn", "resnet_group"])
-@pytest.mark.parametrize("engine", ["lean", "stacked"])
+@pytest.mark.parametrize(("engine", "model"), [  # lean trains a resnet in the loop itself
+    ("lean", "mlp_softmax"), ("lean", "cnn"),
+    ("stacked", "mlp_softmax"), ("stacked", "cnn"), ("stacked", "resnet_group"),
+])  # fmt: skip
 def test_any_objective_trains_as_in_the_loop(engine, model, recipe, objective):
     network = MODELS[model]
     requests = list(asked(network, recipe, objective))
@@ -128,7 +130,7 @@ def copied(settings, work):
     copy = deepcopy(work.model)
     optimizer = work.optimizer(copy)
     for batch in work.batches():
-        train_batch(copy, batch, loss, rows, optimizer)
+        take_step(optimizer, mean_loss(copy, batch, loss, rows))
     return LocalResult(0.0, 1, {"weights": flat.flat_vectors(copy)[0]})
 
 

@@ -27,7 +27,7 @@ def made(engine="ray", workers=2, said=None, precision="float32"):
         "cpu", "cpu", threads=1, num_workers=workers, engine=engine, precision=precision, stack=0
     )
     data = images(NETWORK.inputs), images(NETWORK.inputs, 40, 1)
-    return make_engine(hardware, NETWORK, *data, (said if said is not None else []).append)
+    return make_engine(hardware, [NETWORK], *data, (said if said is not None else []).append)
 
 
 def requests():
