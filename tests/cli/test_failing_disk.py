@@ -142,7 +142,7 @@ def test_commit_writes_log_then_state_then_record(calls):
     (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left"),
     (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or a different limit is reached"),
 ])  # fmt: skip
-def test_refused_says_what_a_full_disk_lacks(number, files, blocks, message, tmp_path, monkeypatch):
+def test_full_disk_message(number, files, blocks, message, tmp_path, monkeypatch):
     usage = SimpleNamespace(f_files=files[0], f_favail=files[1], f_bavail=blocks, f_frsize=1000)
     monkeypatch.setattr(os, "statvfs", {tmp_path: usage}.__getitem__)
     problem = refused(tmp_path / "new" / "file", OSError(number, "why"), 8000)

@@ -50,7 +50,7 @@ def test_reasons_are_of_the_content_of_files(data, tmp_path: Path, change, found
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_reasons_detect_damage_of_equal_size_and_time(data, tmp_path: Path, settled: bool) -> None:
+def test_reasons_detect_damage_in_place(data, tmp_path: Path, settled: bool) -> None:
     path, was = data
     if settled:  # and so recorded with inode and time of change
         time.sleep(1.1 * fingerprints.TICK / 1e9)
