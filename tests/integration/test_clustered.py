@@ -148,7 +148,6 @@ def test_over_clusters_ignores_cluster_without_test_images():
     assert scores.over_clusters([1.0, None, 0.5], everyone, clusters) == pytest.approx((4 + 6) / 16)
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_clustering_recovers_mnist_groups_and_improves_accuracy(tmp_path, data_root):
     """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""

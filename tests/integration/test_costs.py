@@ -112,7 +112,6 @@ def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
     assert costs["client_flops"] + costs["server_flops"] == sum(wanted.values())
 
 
-@pytest.mark.thorough
 def test_costs_count_messages_only_with_teacher(tmp_path):
     taught = command(tmp_path, *TINY_TAUGHT).result["costs"]
     alone = command(tmp_path, *replaced(TINY_TAUGHT, "method=dml")).result["costs"]

@@ -27,11 +27,6 @@ SPEC = ModelSettings(
     hidden=16, layers=1, heads=2, intermediate=32, dropout=0.1,
 )  # fmt: skip
 NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
-METHODS = {
-    "fedavg_chill": ["method.temperature=0.25"],
-    "scaffold": ["training.optimizer=sgd", "training.lr=0.05", "training.weight_decay=0"],
-    "fedrep": ["training.local_epochs=2", "method.head_epochs=1"],
-}
 
 
 def texts(count, seed):
@@ -87,9 +82,8 @@ def test_epoch_drops_last_partial_batch_on_request():
     assert sorted(torch.cat([positions for positions, _ in whole]).tolist()) == list(range(20))
 
 
-@pytest.mark.thorough
 def test_lean_matches_loop_and_preserves_rng_state():
-    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimizer="adamw") for client in range(3)]
+    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimizer="adamw") for client in range(2)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
     before = torch.get_rng_state()
     for workers in (1, 2):
@@ -108,10 +102,8 @@ def test_head_phase_trains_the_classifier_alone():
     assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", METHODS)
-def test_federated_text_metrics_match_predictions(tmp_path, method):
-    found = run(tmp_path, *TINY_TEXTS, f"method={method}", *METHODS[method])
+def test_federated_text_metrics_match_predictions(tmp_path):
+    found = run(tmp_path, *TINY_TEXTS, "method=fedrep", "training.local_epochs=2", "method.head_epochs=1")
     folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
     p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()
     assert len(rows) == 2 and result["clients"] == 5 and len(y) == 300

@@ -60,7 +60,7 @@ TASK = [words for words in TINY if words.startswith("task")]
 
 @pytest.mark.parametrize("small", of_papers([
     pytest.param(TINY, id="fedavg"), pytest.param([*TASK, *KD], id="kd"),
-    pytest.param([*TASK, *COSTLY], id="coreset", marks=pytest.mark.thorough),
+    pytest.param([*TASK, *COSTLY], id="coreset"),
 ]))  # fmt: skip
 def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small):
     written(tmp_path / "data")

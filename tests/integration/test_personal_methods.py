@@ -43,7 +43,6 @@ def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
 
 
-@pytest.mark.thorough
 def test_personalization_begins_with_own_models(tmp_path):
     """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
     (tmp_path / "conf" / "method").mkdir(parents=True)

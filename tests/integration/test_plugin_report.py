@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
     """Folder of the runs of the preset, and its words."""
     out = tmp_path_factory.mktemp("own")
     own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.output_dir={out}"]
-    assert main(["experiment=own_table", *own]) == 0
+    kr.sweep(["experiment=own_table", *own])
     return out, own
 
 
@@ -41,7 +41,6 @@ def accuracies(out, method):
     return np.array([[share for share in row["clients"] if share is not None] for row in rows])
 
 
-@pytest.mark.thorough
 def test_plugin_table_has_row_per_method(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0
@@ -65,7 +64,6 @@ def test_plugin_claim_measure_is_judged(finished):
     assert verdict["unit"] == "points" and verdict["seeds"] == 2 and verdict["low"] < verdict["high"]
 
 
-@pytest.mark.thorough
 def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]
@@ -81,7 +79,6 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     assert "the runs have no client_spread" in capsys.readouterr().err
 
 
-@pytest.mark.thorough
 def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.output_dir={tmp_path}"]
     losses = {}
@@ -98,7 +95,6 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     assert "method.weighting: unknown weighting 'M'" in capsys.readouterr().err
 
 
-@pytest.mark.thorough
 def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.output_dir={tmp_path}")

@@ -10,7 +10,7 @@ import torch
 from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 pytestmark = pytest.mark.usefixtures("tables_restored")
 
@@ -55,14 +55,12 @@ def test_plugin_loss_scale_changes_student(tmp_path):
     ))  # fmt: skip
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("small", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
-def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
+def test_plugin_objective_trains_alike_in_every_engine(tmp_path):
     """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
-    engines = ["lean", "loop"] if small is TINY_TEXTS else ["lean", "loop", "stacked"]
+    engines = ["lean", "loop", "stacked"]
     runs = {engine: f"method=fedntd hardware.engine={engine}" for engine in engines}
     runs |= {"none": "method=fedntd method.beta=0.0", "fedavg": "method=fedavg"}
-    found = losses(runs, own("own_objective.py", small), tmp_path)
+    found = losses(runs, own("own_objective.py", TINY_IMAGES), tmp_path)
     for engine in engines:
         assert found[engine] == pytest.approx(found["lean"], rel=1e-4)
     assert found["none"] == pytest.approx(found["fedavg"], rel=1e-5)
@@ -88,7 +86,6 @@ def test_plugin_method_without_its_weight_is_what_it_extends(method, plugin, wei
             assert row["bytes_up"] == len(row["participants"]) * 10 * (16 * 4 + 8)
 
 
-@pytest.mark.thorough
 def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     words = own("own_term.py", TINY_TAUGHT, "method=logit_matching")
@@ -99,7 +96,6 @@ def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
         refused(capsys, *words, f"{sign}method.terms.logits.weigth=1", f"paths.output_dir={tmp_path / 'refused'}")
 
 
-@pytest.mark.thorough
 def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypatch):
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
@@ -120,7 +116,6 @@ def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypa
 OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.startswith("model.")], "model=separable")
 
 
-@pytest.mark.thorough
 def test_plugin_model_trains_alike_and_keeps_head(tmp_path):
     """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
     runs = {

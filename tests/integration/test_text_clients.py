@@ -50,7 +50,6 @@ def test_speakers_of_files_are_clients(tmp_path):
     assert "task.max_length=32: 10% of the training texts reach it; longer texts are truncated" in notes
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize(("task", "by", "least", "clients", "first"), [
     ("erc", "speaker", 100, 6, "MELD Chandler"),
