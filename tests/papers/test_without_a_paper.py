@@ -26,8 +26,9 @@ for command in sys.argv[1:]:
 QUICK = ("ls", "check experiment=federated/fedprox --quick")
 #: Tests that name presets, read all of conf/, or use the tables that papers add to.
 SELECTED = (
-    "page or claims or test_results or test_compose or test_imports or test_published or test_filled_in "
-    "or test_fitting or test_bounds or test_strict or test_preset_folders or test_key_reference or test_experiment_guide_lists"
+    "page or claims or test_results or test_compose or test_imports or test_published or test_filled_in or "
+    "test_fitting or test_bounds or test_strict or test_preset_folders or test_key_reference or "
+    "test_experiment_guide_lists"
 )
 
 

@@ -255,7 +255,6 @@ def test_softmax_row_selects_wrong_image_of_shown_class():
     assert (shares.max(1).values.diff() > 0).all()  # colder is surer
 
 
-@pytest.mark.thorough
 def test_central_training_makes_the_model_better():
     data = data_of(40)
     data.pixels[:] = (data.labels * 50)[:, None, None, None].to(torch.uint8)

@@ -89,7 +89,6 @@ def test_coresets_of_texts_classify_them(tmp_path):
     assert 0 < record.result["metrics"]["accuracy"]["ALL"] <= 1
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""

@@ -211,7 +211,6 @@ def test_code_version_tracks_code_that_changes_numbers(package: Path) -> None:
     assert version() != before
 
 
-@pytest.mark.thorough
 def test_counted_code_imports_no_uncounted_code() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out, but for papers' own runs. Their results bring their summaries."""

@@ -20,8 +20,7 @@ def jobs(factory):
     return [factory.probes(factory.vectors(factory.predictions(job, rows=60), rows=40)) for job in made]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
+@pytest.mark.parametrize("name", ["confidence", "bias"])
 def test_single_column_figure_fits_without_clipping(jobs, monkeypatch, tmp_path, name):
     drawn, real = [], output.write_figure
     monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: drawn.append(figure) or real(figure, *more))
@@ -56,7 +55,6 @@ def test_title_is_beside_the_legend(legend, tmp_path):
     assert not any(box.overlaps(one.get_window_extent()) for one in made.legends)
 
 
-@pytest.mark.thorough
 def test_vector_files_keep_text_without_date(jobs, tmp_path):
     FIGURES["probe"](jobs, tmp_path / "plain.png")
     for name, formats in (("one", ("svg", "pdf", "png")), ("two", ("pdf", "svg"))):
@@ -81,7 +79,6 @@ def test_panels_keep_shape_and_stack_when_narrow(count, width, height, total, in
     assert figure.get_size_inches().tolist() == pytest.approx(inches)
 
 
-@pytest.mark.thorough
 def test_plot_writes_requested_formats_and_width(tmp_path, capsys):
     words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.num_clients=3"]
     words += ["task.max_examples=300", "partition.floor=0", f"paths.output_dir={tmp_path}"]
