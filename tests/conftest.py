@@ -155,8 +155,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each choice of
-    files is composed once, by one worker of pytest-xdist for all, but where a test brings a folder of its own."""
+    """Compose each choice of files once, by one worker of pytest-xdist for all: Hydra takes a tenth of a second for
+    each of the thousands of configs that tests compose. Folders outside ``tests/`` are composed anew, as they may
+    change."""
     from knot_runner.composing import hydra_compose
 
     root = tmp_path_factory.getbasetemp()
@@ -164,14 +165,14 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     kept: dict[tuple[str, ...], bytes] = {}  # unpickling takes a fifth of the time of copy.deepcopy
 
     def once(real: Callable[..., DictConfig], what: list[str] | str, config_dir: str | None) -> DictConfig:
-        if config_dir is not None:
+        if config_dir is not None and not Path(config_dir).resolve().is_relative_to(Path(__file__).parent):
             return real(what, config_dir)
-        key = (real.__name__, *what)
+        key = (real.__name__, str(config_dir), *what)
         if key not in kept:
             path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not path.exists():
                 unfinished = path.with_suffix(f".{os.getpid()}")
-                unfinished.write_bytes(pickle.dumps(real(what, None)))
+                unfinished.write_bytes(pickle.dumps(real(what, config_dir)))
                 unfinished.replace(path)  # another worker reads all of it or nothing
             kept[key] = path.read_bytes()
         return pickle.loads(kept[key])

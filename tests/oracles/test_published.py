@@ -72,14 +72,10 @@ def assert_holds(made, values):
     assert {key: lookup(made, key) for key in values} == values
 
 
-UNSCALED = {"folders", "gaussians", "image_sets"}
-TASKS = [name for name in yaml_files("task").keys() - UNSCALED if "mean" in config(f"task={name}")["task"]]
-
-
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(yaml_files("task").keys() - {"folders", "gaussians", "image_sets"}))
 def test_data_sets_are_normalized_as_published(name):
     task = config(f"task={name}")["task"]
-    assert [task["mean"], task["std"]] == PUBLISHED["channels"][name]
+    assert [task.get("mean"), task.get("std")] == PUBLISHED["channels"].get(name, [None, None])
 
 
 SOURCED = re.compile(
