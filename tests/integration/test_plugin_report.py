@@ -30,7 +30,8 @@ def finished(tmp_path_factory):
     """Folder of the runs of the preset, and its words."""
     out = tmp_path_factory.mktemp("own")
     own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.output_dir={out}"]
-    kr.sweep(["experiment=own_table", *own])
+    for job in kr.compose(["experiment=own_table", *own]):
+        kr.run(job)
     return out, own
 
 

@@ -48,6 +48,11 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("out")
 
 
+def run_all(own):
+    """Run the preset's jobs in this process."""
+    return [kr.run(job) for job in kr.compose(["experiment=own", *own])]
+
+
 def shown(capsys):
     return " ".join("".join(capsys.readouterr()).split())
 
@@ -57,7 +62,7 @@ def test_different_shares_are_reported_and_not_compared(out, tmp_path, capsys):
     assert main(["check", "experiment=own", *own, "--quick"]) == 2
     key = "partition.transfer"
     assert f"jobs of mnist hold out different shares: {key} is null and 0.2; {key}=0.2 makes them" in shown(capsys)
-    kr.sweep(["experiment=own", *own])
+    run_all(own)
     told = "different numbers of examples of task mnist: fedavg 60; never 48."
     assert main(["experiment=own", *own]) == 0 and f"Methods train on {told}" in shown(capsys)
     assert main(["claims", "own", *own]) == 0
@@ -72,7 +77,7 @@ def test_different_shares_are_reported_and_not_compared(out, tmp_path, capsys):
 def test_reason_of_a_preset_allows_different_shares(out, tmp_path, capsys):
     own = [preset(tmp_path, reason="the paper gives the server its own images"), f"paths.output_dir={out}"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
-    kr.sweep(["experiment=own", *own])
+    run_all(own)
     assert main(["claims", "own", *own]) == 0
     text = shown(capsys)
     assert "refused" not in text and "the paper gives the server its own images" in text
@@ -82,7 +87,7 @@ def test_claims_compare_methods_with_equal_shares(tmp_path, capsys):
     own = [preset(tmp_path), "partition.transfer=0.2", f"paths.output_dir={tmp_path}"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
     scores = {}
-    for run in kr.sweep(["experiment=own", *own]):
+    for run in run_all(own):
         scores[run.result.method, run.result.seed] = run.result.metrics["loss"]["ALL"]
     assert all(scores["never", seed] == pytest.approx(scores["fedavg", seed], abs=1e-9) for seed in range(2))
     assert main(["claims", "own", *own]) == 0

@@ -63,11 +63,6 @@ def test_protocols(words):
     assert_holds(config(*words.split()), PUBLISHED["protocols"][words])
 
 
-@pytest.mark.parametrize("name", of_papers([*PUBLISHED["notes"]]))
-def test_presets_of_ours_run_what_their_notes_say(name):
-    assert_holds(config(f"experiment={name}"), PUBLISHED["notes"][name])
-
-
 def assert_holds(made, values):
     assert {key: lookup(made, key) for key in values} == values
 
