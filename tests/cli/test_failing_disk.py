@@ -27,16 +27,13 @@ from tests.distill_runs import TINY_DISTILL
 from tests.integration.test_views_and_synthesis import TINY_FREE
 from tests.of_papers import of_papers
 from tests.personal_runs import PERSONAL
-from tests.tiny import CLUSTERED_IMAGES, CORESET, DISTANCE, SETS, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
+from tests.tiny import TINY_IMAGES, replaced
 
 IMAGES = SharedTasks().images
 FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.local_epochs=1")
-#: A run of each family, and of what else keeps stages of its own.
+#: Runs of rounds, of rounds that others share, and of stages.
 FAMILIES = {
     "federated": FEDERATED, "personalization": replaced(FEDERATED, "method=finetune", *PERSONAL),
-    "clustered": replaced(CLUSTERED_IMAGES, "training.rounds=2"), "distance": DISTANCE, "matrix": SETS,
-    "coreset": replaced(CORESET, "method.epochs=3"), "distillation": TINY_TAUGHT, "KNOT": TINY_PARTIES,
-    "cross-modal": replaced(TINY_DISTILL, "method=cross_modal", "method.view=half"),
     "data-free": replaced(TINY_DISTILL, "method=data_free", *TINY_FREE),
 }  # fmt: skip
 #: Way to fail -> the exit code of the command.

@@ -252,7 +252,6 @@ def test_student_value_returns_last_recorded_value():
     assert study.student_value([{"round": 0, "student": 0.5}], "loss") is None
 
 
-@pytest.mark.thorough
 def test_valid_value_equals_macro_f1_of_student(tmp_path):
     """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
     words = [*TINY_TAUGHT, "method.valid=0.1", f"paths.output_dir={tmp_path}"]

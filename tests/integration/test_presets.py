@@ -49,10 +49,10 @@ def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypat
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", of_papers(["knot/probe", "knot/fig8"]))
-def test_preset_figure_is_drawn_from_its_runs(preset, tmp_path, capsys):
-    words = [*TINY, f"paths.output_dir={tmp_path}", "task.source=embedded"]
-    words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
+@pytest.mark.paper("knot")
+def test_preset_figure_is_drawn_from_its_runs(tmp_path, capsys):
+    preset = "knot/fig8"
+    words = [*TINY, f"paths.output_dir={tmp_path}", "task.source=embedded", "method.loss.epsilon=0.01,1"]
     printed([f"experiment={preset}", *words], capsys)
     printed(["plot", preset, *words], capsys)
     picture = tmp_path / "figures" / f"{preset}.png"

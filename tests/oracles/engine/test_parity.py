@@ -51,7 +51,6 @@ def test_look_at_held_out_examples_leaves_training_as_it_is():
     assert (alone.loss, alone.steps) == (actual.loss, actual.steps) and actual.steps == 6
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),
     [*((model, "everything") for model in cases.FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],

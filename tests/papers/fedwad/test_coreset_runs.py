@@ -61,7 +61,6 @@ def test_labels_are_those_of_the_nearest_sample():
     assert found.tolist() == labels[10:30][near.kneighbors(queries)[1][:, 0]].tolist()
 
 
-@pytest.mark.thorough
 def test_coreset_knn_records_coresets_and_resumes_from_commits(tmp_path, monkeypatch):
     alone = run(tmp_path / "alone", *KNN)
     result, kept = alone.result, alone.tensors("coreset")
@@ -107,7 +106,6 @@ CORESET_PRESET = [
 ]  # fmt: skip
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("preset", "words", "said", "rows"), [
     ("fedwad/coreset", CORESET_PRESET, "mnist, FedWaD, S=5: distance to all", {"exact": 12, "FedWaD, S=5": 12}),
     ("fedwad/knn", KNN_PRESET, "coreset_knn, num_clients 3, accuracy (%)", {"coreset_knn": 2, "fedper": 2}),

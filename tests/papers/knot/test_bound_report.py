@@ -29,7 +29,6 @@ def grid(tmp_path_factory):
     return jobs
 
 
-@pytest.mark.thorough
 def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
     results = {
@@ -48,7 +47,6 @@ def test_bound_figure_and_its_numbers(grid, tmp_path):
     assert means["sharp, last_layer", "60"] == pytest.approx(added, rel=1e-5)
 
 
-@pytest.mark.thorough
 def test_claim_on_the_gap(grid):
     claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
              "trend": "training.distill.max_examples", "expect": "falls"}  # fmt: skip
@@ -83,7 +81,6 @@ def test_slope_by_hand():
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", rising)
 
 
-@pytest.mark.thorough
 def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
     real = figure_bound._record
 
