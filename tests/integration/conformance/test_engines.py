@@ -10,9 +10,8 @@ from knot_runner.testing import check_engine
 from tests.fake_ray import faked
 from tests.unit.engines.native_cases import needs_compiler
 
-pytestmark = pytest.mark.machine
 
-
+@pytest.mark.machine
 @pytest.mark.parametrize("name", ["lean", "stacked", "ray", pytest.param("native", marks=needs_compiler)])
 def test_engine_conforms(name, monkeypatch):
     if name == "ray":
