@@ -116,6 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out tests marked ``paper`` without the folder of that paper, and sort the others: pytest-xdist gives each
     of two workers one half to begin with (of three a third, which steal from each other soon). What starts processes
     and waits for them comes first in either, so that in the end only short tests are left to be shared out."""
+    assert sum(item.get_closest_marker("thorough") is not None for item in items) <= 30, "make tests faster instead"
     needed = {item: {name for mark in item.iter_markers("paper") for name in mark.args} for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not needed[item] <= PAPERS])
     items[:] = [item for item in items if needed[item] <= PAPERS]
