@@ -126,12 +126,6 @@ def test_born_again_teaches_from_previous_generation(tmp_path):
         assert request.party == ("student" if round == 3 else f"generation {round + 1}")
 
 
-def test_methods_share_teachers_and_data_ignores_seed(tmp_path):
-    first, *_ = (run(tmp_path, *small(f"method={method}")) for method in ("kd", "at"))
-    assert len(list((tmp_path / "artifacts" / "local").glob("*/tensors.safetensors"))) == 1
-    assert run(tmp_path, *small("seed=1")).result["data"] == first.result["data"]
-
-
 @pytest.mark.parametrize(("words", "begins", "holds"), [
     (["method.labeled=0.001"], "warning: student has ", "labeled training examples of one class only (1 of class "),
     (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint starts at ", "dominate"),

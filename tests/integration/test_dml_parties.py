@@ -41,14 +41,6 @@ def test_dml_parties_measures_each_party_on_own_test(texts):
     assert any((made[f"{party}.probabilities"] != made[f"before/{party}.probabilities"]).any() for party in parties)
 
 
-def test_dml_parties_shares_local_models_with_knot(texts):
-    out = texts.folder.parents[2]
-    there = set((out / "artifacts" / "local").iterdir())
-    other = run(out, *BIASED, "method=entropy_a").result
-    assert set((out / "artifacts" / "local").iterdir()) == there
-    assert other["baselines"] == texts.result["baselines"] and "parties" not in other
-
-
 def test_global_model_may_stand_apart(texts):
     apart = run(texts.folder.parents[2], *TEXTS, "method=dml_parties", "method.global_model=false").result
     whole = texts.result

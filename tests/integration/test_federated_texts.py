@@ -94,14 +94,6 @@ def test_lean_matches_loop_and_preserves_rng_state():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_head_phase_trains_the_classifier_alone():
-    layout, asked = flat.layout_of(NETWORK), request(phases=(Phase(1, "head"),))
-    (found,) = Loop(NETWORK, texts(60, 0), texts(10, 1), CPU, torch.float32).train([asked])
-    moved = (found.weights != asked.start.weights).nonzero()[:, 0]
-    head = [field for field in layout.parameters if field.name.startswith("classifier.")]
-    assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
-
-
 def test_federated_text_metrics_match_predictions(tmp_path):
     found = run(tmp_path, *TINY_TEXTS, "method=fedrep", "training.local_epochs=2", "method.head_epochs=1")
     folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
