@@ -76,23 +76,31 @@ FILES = {FILE.match(block)[1]: block for page in PAGES for _, block in BLOCK.fin
 PUBLISHED = {line for text in TEXTS.values() for line in commands(text)}
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The data that README's commands read, and the guides' files."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("cat", "dog"):
+        (folder / "pets" / name).mkdir(parents=True)
+        for n in range(30):
+            image = Image.effect_noise((30 + n, 60 - n), 50).convert("RGB")
+            image.save(folder / "pets" / name / f"{n}.{'png' if n % 2 else 'jpg'}")
+    (folder / "reviews").mkdir()
+    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
+    (folder / "reviews" / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    for name, block in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(block)
+    return folder
+
+
 @pytest.fixture
-def folder_of_reader(tmp_path, monkeypatch, tables_restored):  # noqa: F811
-    """Enter a folder with the guides' files and the data that README's commands read."""
+def folder_of_reader(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
+    """Enter a folder with links to the data and files of a reader."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("tests", "scripts"):
-        Path(name).symlink_to(ROOT / name)
-    for name in ("cat", "dog"):
-        Path("pets", name).mkdir(parents=True)
-        for n in range(30):
-            Image.effect_noise((30 + n, 60 - n), 50).convert("RGB").save(f"pets/{name}/{n}.{'png' if n % 2 else 'jpg'}")
-    Path("reviews").mkdir()
-    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
-    Path("reviews/texts.csv").write_text("\n".join(["text,label", *rows, ""]))
-    for name, block in FILES.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(block)
+    for path in (ROOT / "tests", ROOT / "scripts", *data.iterdir()):
+        Path(path.name).symlink_to(path)
     yield
     for name in FILES:
         sys.modules.pop(Path(name).stem, None)
