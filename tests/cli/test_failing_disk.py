@@ -25,7 +25,6 @@ from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
 from tests.distill_runs import TINY_DISTILL
 from tests.integration.test_views_and_synthesis import TINY_FREE
-from tests.of_papers import of_papers
 from tests.personal_runs import PERSONAL
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -80,14 +79,9 @@ def calls(tmp_path_factory):
     return disk.calls
 
 
-WHOLE = [
-    pytest.param(*case.values, 5, marks=[*case.marks, pytest.mark.thorough])
-    for case in of_papers(FAMILIES)
-    if case.values != ("federated",)
-]
-
-
-@pytest.mark.parametrize(("name", "every"), [("federated", 4), *WHOLE])
+@pytest.mark.parametrize(
+    ("name", "every"), [("federated", 4), pytest.param("data-free", 5, marks=pytest.mark.thorough)]
+)
 def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
     """Each call on each kind of file fails, in every way in turn."""
     disk, words = Disk(tmp_path / "whole"), FAMILIES[name]

@@ -73,7 +73,7 @@ def hinted(capsys):
 def test_reports_of_other_kinds_of_runs_hint_at_no_command(preset, capsys):
     words, _ = preset
     codes = set()
-    for verb, kinds in (("plot", FIGURES), ("table", TABLE_KINDS)):
+    for verb, kinds in (("plot", ["plot", *sorted(FIGURES)[::5]]), ("table", TABLE_KINDS)):
         for kind in kinds:
             codes.add(main([verb, *words, f"report.kind={kind}"]))
             assert "Run: " not in capsys.readouterr().err, kind

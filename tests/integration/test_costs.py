@@ -1,4 +1,4 @@
-"""What runs cost, through the command line: bytes and FLOPs of rounds and stages, by hand from what the run records."""
+"""Bytes and FLOPs of rounds and stages equal the values computed by hand from the records of a run."""
 
 import dataclasses
 import json
@@ -155,7 +155,7 @@ def students(schedule, teachers: int = 0, **changes) -> TrainStudents:
     ],
 )
 def test_flops_of_stages(request_, flops):
-    """Four epochs were trained of the nine that were asked for."""
+    """Four of the nine requested epochs were trained."""
     artifact = SimpleNamespace(info={"epochs": [{}] * 4})
     assert StageCounter(STORE).flops(request_, artifact) == flops
 

@@ -1,4 +1,4 @@
-"""Distillation by loss terms as runs: its parties, its records, schedules, warnings, and what is refused."""
+"""Runs of distillation by loss terms: parties, records, schedules, warnings and refusals."""
 
 from __future__ import annotations
 

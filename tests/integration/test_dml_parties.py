@@ -1,4 +1,4 @@
-"""Mutual learning between KNOT's parties through the command line: whose scores are whose, what is shared, refusals."""
+"""Mutual learning between KNOT's parties: the scores of each party, and refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""FedDF whole: its examples, records, resumption and refusals."""
+"""Whole runs of FedDF: the transfer set, records and engines."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
 
 
 def test_feddf_uses_tree_solver_for_tree_geometry():
-    """Newton's is made for few classes: of 62 a round would take minutes."""
+    """The Newton solver suits few classes: with 62 classes, a round would take minutes."""
     words = ["task=femnist", *FEDDF_SINKHORN_E]
     newton = ["method.server_distillation.loss.solver=newton"]
     for more, solver in (([], "tree"), (["task.geometry=superclasses"], "tree"), (newton, "newton")):

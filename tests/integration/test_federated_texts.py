@@ -1,13 +1,11 @@
 """Federated learning on texts: the same methods, engines, commits and records as on images."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.engine.examples import TextData
@@ -19,8 +17,6 @@ from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.runs import run
-from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
@@ -46,7 +42,7 @@ def request(client=0, **recipe):
 
 
 def plain_training(asked, data):
-    """A textbook loop in the engine's batch order, with dropout; the final weights and the mean loss."""
+    """Train by a textbook loop in the engine's batch order, with dropout; return final weights and mean loss."""
     model = build_network(NETWORK).double()
     flat.load_flat(model, flat.layout_of(NETWORK), asked.start.weights, asked.start.buffers)
     kind = torch.optim.AdamW if asked.recipe.optimizer == "adamw" else torch.optim.SGD
@@ -92,18 +88,3 @@ def test_lean_matches_loop_and_preserves_rng_state():
             assert torch.equal(found.weights, one.weights) and found.loss == one.loss
         engine.close()
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_federated_text_metrics_match_predictions(tmp_path):
-    found = run(tmp_path, *TINY_TEXTS, "method=fedrep", "training.local_epochs=2", "method.head_epochs=1")
-    folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
-    p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()
-    assert len(rows) == 2 and result["clients"] == 5 and len(y) == 300
-    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(accuracy_score(y, p.argmax(1)))
-    assert result["metrics"]["f1"]["ALL"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
-    assert rows[-1]["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(5)), rel=1e-4)
-    points = np.array(result["labels"]["coordinates"])
-    away = np.linalg.norm(p @ points - points[y], axis=1)
-    assert result["metrics"]["sd"]["ALL"] == pytest.approx(np.mean([away[y == k].mean() for k in range(5)]), rel=1e-5)
-    clients = json.loads((folder / "partition.json").read_text())["clients"]
-    assert clients == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]

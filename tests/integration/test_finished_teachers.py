@@ -1,4 +1,4 @@
-"""Finished runs as teachers: their own scores come back, what names a student's run, and what is refused."""
+"""Finished runs as teachers: their recorded scores, the run id of a student, and refusals."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def context_of(*words):
 
 
 def resealed(folder, tmp_path, model=None, **changes):
-    """A copy of a run whose result says something else, and is sealed again; ``changes`` may break the seal."""
+    """Return a copy of a run with other weights, or other values in its result, and with new checksums."""
     copy = tmp_path / f"changed{len(list(tmp_path.iterdir()))}" / folder.name
     shutil.copytree(folder, copy)
     if model is not None:

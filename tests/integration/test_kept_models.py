@@ -1,4 +1,4 @@
-"""A run's folder suffices for prediction: a fresh process, which has no data, reproduces the kept predictions."""
+"""A new process without data reproduces the saved predictions from the folder of a run alone."""
 
 import json
 import os
@@ -44,7 +44,7 @@ for folder in sys.argv[1:]:
 
 
 def works_of(job, run):
-    """Return the kept predictions of ``run``: place, model and raw examples, from the data."""
+    """Return the name, the model and the raw examples of each saved prediction of ``run``."""
     context = run_context(job, lambda *_: None, lambda _: None)
     models = json.loads((run / "model.json").read_text())["models"]
     if family_of(context.method).training != "rounds":

@@ -1,4 +1,4 @@
-"""Tables, figures, metrics, measures of claims and weightings that a user adds, each in one file."""
+"""Custom tables, figures, metrics and measures of claims, each in one file."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ SMALL = [word for word in TINY_IMAGES if not word.startswith("task=")]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Folder of the runs of the preset, and its words."""
+    """The folder of the preset's runs, and the overrides of its commands."""
     out = tmp_path_factory.mktemp("own")
     own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.output_dir={out}"]
     for job in kr.compose(["experiment=own_table", *own]):

@@ -1,4 +1,4 @@
-"""Entries and return values of plug-ins are checked where they enter: one line that names the entry, exit code 2."""
+"""Invalid entries and return values of plug-ins are reported in one line that names the entry."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def objective(made, changed="objective=kr.Objective(mine)"):
 
 
 def after(example, line, **values):
-    """The example with a further line, which takes its entry's place."""
+    """Return the code of an example plug-in with a line that replaces its entry."""
     return (EXAMPLES / f"own_{example}.py").read_text() + line.format(**values)
 
 

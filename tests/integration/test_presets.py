@@ -1,4 +1,4 @@
-"""Presets end to end on tiny runs: grid, table in four forms, figures, from the records alone."""
+"""Presets end to end with tiny runs: the grid, the table in four forms, and the figures."""
 
 import csv
 
@@ -12,7 +12,7 @@ PNG = b"\x89PNG"
 
 
 def printed(words, capsys):
-    """Return what the command prints, which must end well."""
+    """Return the output of a command, which must succeed."""
     capsys.readouterr()
     assert main(words) == 0, capsys.readouterr().err
     return capsys.readouterr().out

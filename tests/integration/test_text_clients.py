@@ -1,4 +1,4 @@
-"""Clients of texts by what their files name: speakers, dialogues; on files made here and on real ones."""
+"""Clients of text tasks by the columns of their files, such as speakers, in written and real files."""
 
 import json
 
@@ -16,7 +16,7 @@ MOODS = ["anger", "joy", "neutral", "sadness", "surprise"]
 
 
 def spoken(path, speakers, sad):
-    """A csv as MELD's: each of ``speakers`` so many times in every mood, and ``sad`` twelve times, at length."""
+    """Write a csv like MELD's: the given number of rows per mood for ``speakers``, and twelve long ones for ``sad``."""
     lines = ["Utterance,Speaker,Emotion,Dialogue_ID"]
     lines += [f"{who} said {mood} {k},{who},{mood},{k}"
               for who, times in speakers.items() for k in range(times) for mood in MOODS]  # fmt: skip

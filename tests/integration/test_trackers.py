@@ -1,4 +1,4 @@
-"""Trackers mirror every kind of run, by fakes of their packages, by wandb offline and by TensorBoard's files."""
+"""Trackers mirror runs: with fakes of their packages, with wandb offline, and in TensorBoard's files."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ def tracked(folder, name, family="federated", **spec):
 
 
 def mirrored(tracked_run, rows=ROWS, result=RESULT):
-    """Return what is reported while ``rows`` and ``result`` are mirrored."""
+    """Mirror ``rows`` and ``result``; return the tracker's notes."""
     reported, actions = [], list(processes._signal_actions)
     with Tracker(tracked_run, reported.append) as tracker:
         for row in rows:

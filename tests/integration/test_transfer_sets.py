@@ -1,4 +1,4 @@
-"""Another data set as the transfer set, through the command line: KNOT and federated distillation on images."""
+"""Another data set as the transfer set of KNOT and of federated distillation on images."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def run_ids(small, *variants):
 
 
 def test_knot_equals_a_plain_float64_loop(tmp_path):
-    """With random images of the other data set, and a regularized loss, whose gradient has no jump."""
+    """Biases come from random images of the other data set; the loss is regularized, so its gradient has no jump."""
     words = ["method=sinkhorn_e", *OTHER, "method.bias.noise=shuffled", "method.loss.solver=newton"]
     words = replaced(TINY_PARTIES, *words, "method.loss.epsilon=0.5", "task.geometry=superclasses")
     record = run(tmp_path, *words)

@@ -7,15 +7,12 @@ import pytest
 from knot_runner.config.settings.groups import ENGINES
 from knot_runner.engine.federated.choose import make_loop
 from knot_runner.testing import check_engine
-from tests.fake_ray import faked
 from tests.unit.engines.native_cases import needs_compiler
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("name", ["lean", "stacked", "ray", pytest.param("native", marks=needs_compiler)])
-def test_engine_conforms(name, monkeypatch):
-    if name == "ray":
-        faked(monkeypatch)
+@pytest.mark.parametrize("name", ["lean", "stacked", pytest.param("native", marks=needs_compiler)])
+def test_engine_conforms(name):
     check_engine(name, [1] if name == "stacked" else [1, 2])  # which has no workers
 
 
@@ -65,6 +62,7 @@ def test_check_engine_accepts_or_reports_plugin_engine(kind, monkeypatch):
         return engine
 
     monkeypatch.setitem(ENGINES.data, "own", own)
+    monkeypatch.setattr("knot_runner.testing.engines._RECIPES", {"plain SGD": {}})
     if not said:
         check_engine("own", workers=[1])
         return
