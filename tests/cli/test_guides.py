@@ -95,25 +95,31 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture
-def folder_of_reader(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
-    """Enter a folder with links to the data and files of a reader."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for path in (ROOT / "tests", ROOT / "scripts", *data.iterdir()):
-        Path(path.name).symlink_to(path)
-    yield
+def enter(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
+    """A function that enters a new folder with links to the data and files of a reader."""
+
+    def entered(name: str) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for path in (ROOT / "tests", ROOT / "scripts", *data.iterdir()):
+            Path(path.name).symlink_to(path)
+
+    yield entered
     for name in FILES:
         sys.modules.pop(Path(name).stem, None)
 
 
 @pytest.mark.parametrize("line", of_papers(sorted(COMMANDS)))
-def test_guide_command_composes(line, folder_of_reader):
+def test_guide_command_composes(line, enter):
+    enter("reader")
     check_composes(line)
 
 
 @pytest.mark.thorough
 @pytest.mark.paper(*WORDS)
-def test_published_commands_compose(folder_of_reader):
+def test_published_commands_compose(enter):
+    enter("reader")
     for line in sorted(PUBLISHED - COMMANDS):
         check_composes(line)
 
@@ -163,12 +169,13 @@ def run_small(line: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("part", range(4))
-def test_guide_pages_run(part, folder_of_reader, monkeypatch, capsys):
-    """Run the commands and the Python of a quarter of the pages in their order, in one folder."""
+def test_guide_pages_run(part, enter, monkeypatch, capsys):
+    """Run the commands and the Python of a quarter of the pages in their order, each page in a folder of its own."""
     monkeypatch.setenv("COLUMNS", "200")  # pandas leaves out columns of a narrow terminal
     pages = [page for page in PAGES if BLOCK.search(TEXTS[page]) and papers_in(TEXTS[page]) <= PAPERS]
     size = -(-len(pages) // 4)
-    for page in pages[part * size :][:size]:
+    for number, page in enumerate(pages[part * size :][:size]):
+        enter(str(number))
         names = {"__name__": "__main__"}
         for language, block in BLOCK.findall(TEXTS[page]):
             if language == "python" and not FILE.match(block):

@@ -89,7 +89,7 @@ def test_wandb_tracker_mirrors_rows_and_results(tmp_path, monkeypatch):
     told = mirror.settings
     assert mirror.codes == [0] and mirror.summary["status"] == "done"
     assert {"local Cell/loss", "pretrain Food/valid", "loss"} <= {key for row in mirror.rows for key in row}
-    assert told["job_type"] == "distillation" and told["tags"] == [result["task"], result["method"]]
+    assert told["job_type"] == result.get("kind", "distillation") and told["tags"] == [result["task"], result["method"]]
     assert (told["resume"], told["id"]) == ("allow", made.folder.name)
     assert told["config"] == json.loads(json.dumps(yaml.safe_load((made.folder / "config.yaml").read_text())))
     assert (mirror.steps["local Cell/loss"], mirror.steps["local Cell/epoch"]) == ("local Cell/epoch", None)
