@@ -97,6 +97,7 @@ def data(tmp_path_factory):
 @pytest.fixture
 def enter(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
     """A function that enters a new folder with links to the data and files of a reader."""
+    monkeypatch.syspath_prepend(tmp_path)  # and what a page adds is removed
 
     def entered(name: str) -> None:
         folder = tmp_path / name
