@@ -122,7 +122,7 @@ def test_train_network_resumes_in_any_epoch(request_, place, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(("criterion", "kept"), [("f1", 1), ("loss", 0)])
-def test_resumption_keeps_the_best_epoch(request_, place, tmp_path, monkeypatch, criterion, kept):
+def test_resumption_keeps_best_epoch(request_, place, tmp_path, monkeypatch, criterion, kept):
     """The best came before the last commit; with ``loss``, it is the untrained start."""
     asked, scores = dataclasses.replace(request_, select=criterion), [0.9, 0.1, 0.2, 0.3][: 4 - kept]
     made = []
