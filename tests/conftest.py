@@ -1,4 +1,4 @@
-"""What all tests share: where the small real data sets are, and quiet, single-threaded libraries."""
+"""Fixtures and settings of all tests: the real data sets, single-threaded libraries, caches and shared runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: ``sweep/``, too.
 LONG_BESIDE_SWEEPS = {"test_guides", "test_distance_runs", "test_execute"}
 LONG = {"test_federated", "test_coreset_runs", "test_matrix_runs", "test_presets", "test_cli",
-        "test_check", "test_methods", "test_killed_methods", "test_matrix", "test_unlike_shares"}  # fmt: skip
+        "test_check", "test_methods", "test_killed_methods", "test_matrix"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -71,14 +71,14 @@ def only_real_data_tests_see_it(request: pytest.FixtureRequest, monkeypatch: pyt
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Undo what the runs of other tests have set: sums in another order differ in their last digits."""
+    """Reset the number of threads that other tests may have set; another order of sums changes the last digits."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def printed_resolution() -> Iterator[int]:
-    """Dots per inch of a user's figures; tests draw with a quarter, which is quicker, unless they ask for all."""
+    """Draw with a quarter of the usual resolution, which is quicker; yield the usual one for tests that need it."""
     from knot_runner.report.figures import style as figure_style
 
     printed = figure_style.DPI
@@ -88,14 +88,14 @@ def printed_resolution() -> Iterator[int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where nobody says what to run, tests that are marked as thorough are left out (``pytest tests`` runs all)."""
+    """Leave out thorough tests if the command selects no tests (``pytest tests`` runs all)."""
     named = config.args_source is config.ArgsSource.ARGS or config.option.keyword or config.option.markexpr
     if not named:
         config.option.markexpr = "not thorough"
 
 
 def pytest_sessionstart() -> None:
-    """Let Hydra read each file of ``conf/``, and of its own, once per process; those of other folders may change."""
+    """Let Hydra read each file of ``conf/`` and of Hydra itself once per process; files of other folders may change."""
     from knot_runner.util.config_yaml import config_folder
 
     parsed: dict[tuple[str, str], bytes] = {}
@@ -116,6 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out tests marked ``paper`` without the folder of that paper, and sort the others: pytest-xdist gives each
     of two workers one half to begin with (of three a third, which steal from each other soon). What starts processes
     and waits for them comes first in either, so that in the end only short tests are left to be shared out."""
+    assert sum(item.get_closest_marker("thorough") is not None for item in items) <= 30, "make tests faster instead"
     needed = {item: {name for mark in item.iter_markers("paper") for name in mark.args} for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not needed[item] <= PAPERS])
     items[:] = [item for item in items if needed[item] <= PAPERS]
@@ -129,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def process_server() -> Iterator[None]:
-    """Fork jobs, workers and runs to be killed from one server, which imports what any of them needs."""
+    """Fork jobs, workers and runs from one server, which has imported the modules that they need."""
     from tests.forked import PRELOADED
 
     real = forkserver.set_forkserver_preload
@@ -148,15 +149,15 @@ def disks_not_waited_for() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """What collecting has made lives to the end: the garbage collector need not look at it again and again."""
+    """Freeze collected objects, which live to the end, so that the garbage collector ignores them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each choice of
-    files is composed once, by one worker of pytest-xdist for all, but where a test brings a folder of its own."""
+    """Compose each choice of files once, by one worker of pytest-xdist for all: Hydra takes a tenth of a second for
+    each of the thousands of configs that tests compose. Changed files of ``--config-dir`` are composed again."""
     from knot_runner.composing import hydra_compose
 
     root = tmp_path_factory.getbasetemp()
@@ -164,14 +165,14 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     kept: dict[tuple[str, ...], bytes] = {}  # unpickling takes a fifth of the time of copy.deepcopy
 
     def once(real: Callable[..., DictConfig], what: list[str] | str, config_dir: str | None) -> DictConfig:
-        if config_dir is not None:
-            return real(what, config_dir)
-        key = (real.__name__, *what)
+        files = sorted(Path(config_dir).rglob("*.yaml")) if config_dir else []
+        content = hashlib.sha256(repr([(path, path.read_bytes()) for path in files]).encode()).hexdigest()
+        key = (real.__name__, os.environ.get("KNOT_HARDWARE", ""), str(config_dir), content, *what)
         if key not in kept:
             path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not path.exists():
                 unfinished = path.with_suffix(f".{os.getpid()}")
-                unfinished.write_bytes(pickle.dumps(real(what, None)))
+                unfinished.write_bytes(pickle.dumps(real(what, config_dir)))
                 unfinished.replace(path)  # another worker reads all of it or nothing
             kept[key] = path.read_bytes()
         return pickle.loads(kept[key])
@@ -184,7 +185,7 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def fedavg_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """The smallest FedAvg run, to be read only."""
+    """The smallest FedAvg run, which tests only read."""
     from tests.runs import run
 
     return run(tmp_path_factory.mktemp("fedavg"), *TINY_IMAGES, "method=fedavg", "training.lr=0.1")
@@ -192,7 +193,7 @@ def fedavg_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 @pytest.fixture(scope="session")
 def knot_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """The smallest KNOT run on texts, to be read only."""
+    """The smallest KNOT run on texts, which tests only read."""
     from tests.runs import run
 
     return run(tmp_path_factory.mktemp("knot"), *TINY)
@@ -200,7 +201,7 @@ def knot_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 @pytest.fixture(scope="session")
 def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
-    """FedAvg and FedProx with two seeds each, in one folder (``[0].folder.parents[2]``), to be read only."""
+    """FedAvg and FedProx with two seeds each, in one folder (``[0].folder.parents[2]``), which tests only read."""
     import knot_runner as kr
     from tests.runs import RunRecord
 
@@ -210,7 +211,7 @@ def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
 
 @pytest.fixture
 def offline(monkeypatch):
-    """Whoever looks for another machine is found out."""
+    """Fail if the code connects to another machine."""
 
     def refuse(*where, **_):
         raise AssertionError(f"the network was asked for: {where}")

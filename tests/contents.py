@@ -1,4 +1,4 @@
-"""Results as plain data, as tests write, change and compare them."""
+"""Results as plain data, which tests write, change and compare."""
 
 from unittest import mock
 
@@ -20,7 +20,7 @@ FACTS |= {"versions": {"torch": "2.13.0"}}
 
 
 def result_with(content):
-    """The result with ``content``, or with what is left of it if it diverged."""
+    """Return the result with ``content`` and the fewest other values; a diverged one has fewer fields."""
     content = {**FACTS, **LEAST.get(content.get("kind", "federated"), {}), **content}
     if content["status"] == "diverged":
         content = {key: content[key] for key in DivergedResult.__dataclass_fields__ if key in content}
@@ -45,7 +45,7 @@ def read_content(folder):
 
 
 def problem_of(content):
-    """Why ``content`` is no result, "" if it is one."""
+    """Return the reason why ``content`` is not a valid result, or "" if it is."""
     try:
         result_of(content)
     except UserError as problem:

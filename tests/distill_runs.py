@@ -1,4 +1,4 @@
-"""What tests of whole distillations by loss terms share: a tiny run of images, and what its method is given."""
+"""Tiny runs for tests of distillation by loss terms."""
 
 from pathlib import Path
 
@@ -26,13 +26,13 @@ SMALL_TEXTS = [
 
 
 def distill_job(out: Path, *overrides: str):
-    """The composed tiny run with ``overrides``."""
+    """Compose the tiny run with ``overrides``."""
     (job,) = compose([*replaced(TINY_DISTILL, *overrides), f"paths.output_dir={out}"])
     return job
 
 
 def distill_federation(out: Path, *overrides: str):
-    """(The job, its store, what its method sees); examples are in the store, and nothing is trained."""
+    """Return the job, its store with the examples, and the federation; nothing is trained."""
     job = distill_job(out, *overrides)
     context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
     return job, context.store, make_federation(context, read_parties(context), None)

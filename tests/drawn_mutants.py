@@ -119,7 +119,7 @@ def nearest(file: str, line: int, coverage_file: str = "", most: int = 8) -> tup
             *tests,
             *([printed] if (ROOT / printed).is_file() else []),
             "-k",
-            f"{preset.replace('/', ' and ')} or planned_seeds or with_a_source",
+            f"{preset.replace('/', ' and ')} or planned_seeds or with_a_source or compose_runs",
         )
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     covering = _covering(coverage_file, file, line) if coverage_file else None

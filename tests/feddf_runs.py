@@ -1,4 +1,4 @@
-"""What tests of distilling servers share: settings, examples, the smallest runs and what they leave."""
+"""Settings and runs for tests of server distillation."""
 
 from pathlib import Path
 

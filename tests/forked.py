@@ -1,4 +1,4 @@
-"""Command lines in processes of their own, to be killed: forked from a server that has imported torch once."""
+"""Commands in their own processes, forked from a server that has imported torch, for tests that kill them."""
 
 import contextlib
 import json
@@ -19,12 +19,12 @@ PRELOADED = sorted({"knot_runner.sweeps.job"}.union(*(family.preload for family 
 
 
 def there(out: Path, pattern: str) -> bool:
-    """Whether a file like ``pattern`` is below ``out``."""
+    """Return whether a file below ``out`` matches ``pattern``."""
     return bool(list(out.glob(pattern)))
 
 
 def committed(out: Path) -> int:
-    """The step of the run's last commit; -1 before the first."""
+    """Return the step of the run's last commit, or -1 before the first."""
     for path in out.glob("*/*/*/commit.json"):
         return json.loads(path.read_text())["step"]
     return -1
@@ -72,14 +72,14 @@ class Forked:
 
     @property
     def said(self) -> str:
-        """What it printed, on either stream."""
+        """The command's output on both streams."""
         return self._said.read_text(errors="replace")
 
     def send(self, number: int) -> None:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """``kill -9`` of the command and of all that it has begun, until none of them lives."""
+        """Kill the command and all its children with ``kill -9``, until none is running."""
         while processes := self.processes:
             for number in processes:
                 with contextlib.suppress(ProcessLookupError):
@@ -88,19 +88,19 @@ class Forked:
         self.wait()
 
     def wait(self, seconds: float = 120) -> int:
-        """Its exit code, minus the signal's number where one ended it."""
+        """Wait for the command; return its exit code, or minus the number of the signal that ended it."""
         self._process.join(seconds)
         assert self.ended, f"still running after {seconds} s: {self.said}"
         return self._process.exitcode
 
     @property
     def processes(self) -> set[int]:
-        """Those that live of the command's own process and of all that it has begun."""
+        """The running processes of the command and of its children."""
         return forked_processes() - self._others
 
 
 def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], until: Callable | None) -> None:
-    """In the new process."""
+    """Run the command in the new process."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # fork servers ignore it
     os.environ.clear()

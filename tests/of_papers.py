@@ -29,12 +29,17 @@ def is_here(preset: str) -> bool:
     return folder not in WORDS or folder in PAPERS
 
 
+def papers_in(text: str) -> set[str]:
+    """Return the papers whose presets, methods or settings ``text`` names."""
+    return {paper for paper, pattern in WORDS.items() if re.search(pattern, text)}
+
+
 def of_papers(cases: Iterable[Any] | Mapping[Any, Any]) -> list[Any]:
     """The ``cases`` (of a mapping: its keys) as parameters of a test, marked by the papers that they name."""
     marked = []
     for case in cases:
         words = repr((case, cases[case]) if isinstance(cases, Mapping) else case)
-        marks = [pytest.mark.paper(paper) for paper, pattern in WORDS.items() if re.search(pattern, words)]
+        marks = [pytest.mark.paper(paper) for paper in sorted(papers_in(words))]
         old = pytest.param(*(case if isinstance(case, tuple) else (case,)))
         if isinstance(case, type(old)):  # the case is a pytest.param
             old = case

@@ -25,18 +25,14 @@ from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
 from tests.distill_runs import TINY_DISTILL
 from tests.integration.test_views_and_synthesis import TINY_FREE
-from tests.of_papers import of_papers
 from tests.personal_runs import PERSONAL
-from tests.tiny import CLUSTERED_IMAGES, CORESET, DISTANCE, SETS, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
+from tests.tiny import TINY_IMAGES, replaced
 
 IMAGES = SharedTasks().images
 FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.local_epochs=1")
-#: A run of each family, and of what else keeps stages of its own.
+#: Runs of rounds, of rounds that others share, and of stages.
 FAMILIES = {
     "federated": FEDERATED, "personalization": replaced(FEDERATED, "method=finetune", *PERSONAL),
-    "clustered": replaced(CLUSTERED_IMAGES, "training.rounds=2"), "distance": DISTANCE, "matrix": SETS,
-    "coreset": replaced(CORESET, "method.epochs=3"), "distillation": TINY_TAUGHT, "KNOT": TINY_PARTIES,
-    "cross-modal": replaced(TINY_DISTILL, "method=cross_modal", "method.view=half"),
     "data-free": replaced(TINY_DISTILL, "method=data_free", *TINY_FREE),
 }  # fmt: skip
 #: Way to fail -> the exit code of the command.
@@ -83,14 +79,9 @@ def calls(tmp_path_factory):
     return disk.calls
 
 
-WHOLE = [
-    pytest.param(*case.values, 5, marks=[*case.marks, pytest.mark.thorough])
-    for case in of_papers(FAMILIES)
-    if case.values != ("federated",)
-]
-
-
-@pytest.mark.parametrize(("name", "every"), [("federated", 4), *WHOLE])
+@pytest.mark.parametrize(
+    ("name", "every"), [("federated", 4), pytest.param("data-free", 5, marks=pytest.mark.thorough)]
+)
 def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
     """Each call on each kind of file fails, in every way in turn."""
     disk, words = Disk(tmp_path / "whole"), FAMILIES[name]
@@ -142,7 +133,7 @@ def test_commit_writes_log_then_state_then_record(calls):
     (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left"),
     (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or a different limit is reached"),
 ])  # fmt: skip
-def test_refused_says_what_a_full_disk_lacks(number, files, blocks, message, tmp_path, monkeypatch):
+def test_full_disk_message(number, files, blocks, message, tmp_path, monkeypatch):
     usage = SimpleNamespace(f_files=files[0], f_favail=files[1], f_bavail=blocks, f_frsize=1000)
     monkeypatch.setattr(os, "statvfs", {tmp_path: usage}.__getitem__)
     problem = refused(tmp_path / "new" / "file", OSError(number, "why"), 8000)

@@ -12,7 +12,7 @@ from PIL import Image
 from knot_runner.cli.main import main
 from knot_runner.cli.parsers import VERBS, parser_of
 from knot_runner.composing.commands import compose_all
-from tests.of_papers import of_papers
+from tests.of_papers import PAPERS, WORDS, of_papers, papers_in
 from tests.plugin_tables import tables_restored  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,35 +76,60 @@ FILES = {FILE.match(block)[1]: block for page in PAGES for _, block in BLOCK.fin
 PUBLISHED = {line for text in TEXTS.values() for line in commands(text)}
 
 
-@pytest.fixture
-def folder_of_reader(tmp_path, monkeypatch, tables_restored):  # noqa: F811
-    """Enter a folder with the guides' files and the data that README's commands read."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("tests", "scripts"):
-        Path(name).symlink_to(ROOT / name)
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The data that README's commands read, and the guides' files."""
+    folder = tmp_path_factory.mktemp("data")
     for name in ("cat", "dog"):
-        Path("pets", name).mkdir(parents=True)
+        (folder / "pets" / name).mkdir(parents=True)
         for n in range(30):
-            Image.effect_noise((30 + n, 60 - n), 50).convert("RGB").save(f"pets/{name}/{n}.{'png' if n % 2 else 'jpg'}")
-    Path("reviews").mkdir()
+            image = Image.effect_noise((30 + n, 60 - n), 50).convert("RGB")
+            image.save(folder / "pets" / name / f"{n}.{'png' if n % 2 else 'jpg'}")
+    (folder / "reviews").mkdir()
     rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
-    Path("reviews/texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    (folder / "reviews" / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
     for name, block in FILES.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(block)
-    yield
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(block)
+    return folder
+
+
+@pytest.fixture
+def enter(data, tmp_path, monkeypatch, tables_restored):  # noqa: F811
+    """A function that enters a new folder with links to the data and files of a reader."""
+    monkeypatch.syspath_prepend(tmp_path)  # and what a page adds is removed
+
+    def entered(name: str) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for path in (ROOT / "tests", ROOT / "scripts", *data.iterdir()):
+            Path(path.name).symlink_to(path)
+
+    yield entered
     for name in FILES:
         sys.modules.pop(Path(name).stem, None)
 
 
-@pytest.mark.parametrize("line", of_papers([
-    *sorted(COMMANDS), *(pytest.param(line, marks=pytest.mark.thorough) for line in sorted(PUBLISHED - COMMANDS)),
-]))  # fmt: skip
-def test_guide_command_composes(line, folder_of_reader):
+@pytest.mark.parametrize("line", of_papers(sorted(COMMANDS)))
+def test_guide_command_composes(line, enter):
+    enter("reader")
+    check_composes(line)
+
+
+@pytest.mark.thorough
+@pytest.mark.paper(*WORDS)
+def test_published_commands_compose(enter):
+    enter("reader")
+    for line in sorted(PUBLISHED - COMMANDS):
+        check_composes(line)
+
+
+def check_composes(line: str) -> None:
+    """Compose the first job of a command, without optional packages that are not installed."""
     verb, _, words = split(line)
     if "optuna" in line and is_missing_extra(line):
-        pytest.skip("Optuna, which draws these values, is not installed")
+        return  # Optuna draws the values
     if is_missing_extra(line):
         words = [word for word in words if "hydra" not in word[:7] and not is_missing_extra(word)]
     assert (verb and not words) or compose_all(words, first=True)[0]
@@ -144,16 +169,20 @@ def run_small(line: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", of_papers({page: TEXTS[page] for page in PAGES if BLOCK.search(TEXTS[page])}))
-def test_guide_page_runs(page, folder_of_reader, monkeypatch, capsys):
-    """Run its commands and its Python in their order."""
+@pytest.mark.parametrize("part", range(4))
+def test_guide_pages_run(part, enter, monkeypatch, capsys):
+    """Run the commands and the Python of a quarter of the pages in their order, each page in a folder of its own."""
     monkeypatch.setenv("COLUMNS", "200")  # pandas leaves out columns of a narrow terminal
-    names = {"__name__": "__main__"}
-    for language, block in BLOCK.findall(TEXTS[page]):
-        if language == "python" and not FILE.match(block):
-            exec(compile(block, page, "exec"), names)
-        for line in commands(block) if language == "bash" else ():
-            if not PLACEHOLDER.search(line) and not is_missing_extra(line):
-                run_small(line)
-    shown = capsys.readouterr().out
-    assert [pattern for pattern in PRINTED.get(page, ()) if not re.search(pattern, shown)] == []
+    pages = [page for page in PAGES if BLOCK.search(TEXTS[page]) and papers_in(TEXTS[page]) <= PAPERS]
+    size = -(-len(pages) // 4)
+    for number, page in enumerate(pages[part * size :][:size]):
+        enter(str(number))
+        names = {"__name__": "__main__"}
+        for language, block in BLOCK.findall(TEXTS[page]):
+            if language == "python" and not FILE.match(block):
+                exec(compile(block, page, "exec"), names)
+            for line in commands(block) if language == "bash" else ():
+                if not PLACEHOLDER.search(line) and not is_missing_extra(line):
+                    run_small(line)
+        shown = capsys.readouterr().out
+        assert [pattern for pattern in PRINTED.get(page, ()) if not re.search(pattern, shown)] == [], page

@@ -73,7 +73,6 @@ def documented(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.thorough
 @pytest.mark.paper(*WORDS)
 def test_key_reference_and_schema_match_the_settings(reference: ModuleType) -> None:
     assert reference.KEYS.read_text() == reference.page(), "run python scripts/key_reference.py"

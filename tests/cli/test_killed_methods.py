@@ -9,29 +9,21 @@ import time
 
 import pytest
 
-from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_plugins import own
-from tests.integration.test_views_and_synthesis import TINY_FREE
 from tests.of_papers import of_papers
 from tests.runs import run
-from tests.tiny import CORESET, DIGITS, KNN, TINY, TINY_IMAGES, replaced
+from tests.tiny import CORESET, TINY, TINY_IMAGES, replaced
 
-FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
 ENSEMBLE = own("ensemble.py", TINY_IMAGES, "method=ensemble", "training.local_epochs=40")
 #: Enough epochs that a kill lands between two of them.
 KNOT = replaced(TINY, "training.local.epochs=4", "training.pretrain.epochs=3", "training.distill.epochs=12")
 STAGES = [f"artifacts/{stage}/*/commit.json" for stage in ("local", "distill")]
-PROBE = [*DIGITS, "method=temperature_probe", "method.warm_epochs=1", "model.hidden=[8]"]
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
     "scaffold": (replaced(TINY_IMAGES, "method=scaffold", "training.rounds=40"), [1, 12]),
     "sinkhorn_e": ([*KNOT, "method=sinkhorn_e"], STAGES),
-    "phases": (replaced(TWO_STAGE, "training.distill.epochs=20"), ["artifacts/phase1/*/info.json"]),
-    "data_free": (FREE, ["artifacts/synthetic/*/commit.json"]),
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), [0]),
-    "knn": (KNN, [0, 2]),
-    "probe": (PROBE, [0, 1]),
     "a plug-in's family": (ENSEMBLE, [0, 2]),
 }
 
@@ -78,7 +70,7 @@ def begun(name, out):
 
 
 @pytest.mark.parametrize(("name", "number", "code"), [
-    ("stages", signal.SIGINT, 130), ("rounds", signal.SIGTERM, 143),
+    ("rounds", signal.SIGINT, 130), ("rounds", signal.SIGTERM, 143),
     ("stages", signal.SIGKILL, -9),  # the parent alone, not its group
 ])  # fmt: skip
 def test_signal_ends_a_run_and_its_workers(name, number, code, tmp_path):

@@ -47,8 +47,7 @@ def preset(fedavg_run, tmp_path):
     return ["mine", f"--config-dir={path.parents[1]}", *small], out.joinpath(*fedavg_run.folder.parts[-3:])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("file", ["", "result.json", "rounds.jsonl"])
+@pytest.mark.parametrize("file", ["", "rounds.jsonl"])
 def test_hint_of_a_report_creates_what_it_shows(file, preset, capsys):
     words, folder = preset
     if file:
@@ -59,7 +58,6 @@ def test_hint_of_a_report_creates_what_it_shows(file, preset, capsys):
     assert main(hinted(capsys)) == 0 and main(["plot", *words]) == 0
 
 
-@pytest.mark.thorough
 def test_hint_of_a_verb_that_does_not_fit_is_the_one_that_does(preset, capsys):
     words, _ = preset
     for wrong in (["table", *words], ["plot", *words, "report.kind=grid"]):
@@ -72,18 +70,16 @@ def hinted(capsys):
     return shlex.split(capsys.readouterr().err.rpartition("Run: knot-runner ")[2])
 
 
-@pytest.mark.thorough
 def test_reports_of_other_kinds_of_runs_hint_at_no_command(preset, capsys):
     words, _ = preset
     codes = set()
-    for verb, kinds in (("plot", FIGURES), ("table", TABLE_KINDS)):
+    for verb, kinds in (("plot", ["plot", *sorted(FIGURES)[::5]]), ("table", TABLE_KINDS)):
         for kind in kinds:
             codes.add(main([verb, *words, f"report.kind={kind}"]))
             assert "Run: " not in capsys.readouterr().err, kind
     assert codes == {0, 2}  # some kinds suit the runs, others are refused
 
 
-@pytest.mark.thorough
 def test_commands_in_recorded_messages_do_not_repeat_them(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     messages = {line for lines in json.loads(MESSAGES.read_text()).values() for line in lines}

@@ -50,7 +50,6 @@ def test_experiment_glob_selects_presets_of_folder(own: Path) -> None:
     assert [command.preset for command in commands] == ["mine/deep/tiny", "mine/tiny"]
 
 
-@pytest.mark.thorough
 def test_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, out = "mine/deep/tiny", own.parent / "out"
     small = [word for word in TINY_IMAGES[1:] if not word.startswith("partition.")]

@@ -86,7 +86,6 @@ def reproduced(folder, capsys, *words, code=0):
     return capsys.readouterr().err.splitlines()[1:], table.read_text().splitlines()[2:] if table.exists() else []
 
 
-@pytest.mark.thorough
 def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys):
     err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
@@ -100,7 +99,6 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
     assert len(made.begun) == 1 and again[:3] == table[:3]  # nothing runs twice
 
 
-@pytest.mark.thorough
 def test_named_preset_starts_and_resumes(folder, made, capsys):
     made.most = 3  # two seeds of T=1, one of T=0.5
     err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
@@ -113,7 +111,6 @@ def test_named_preset_starts_and_resumes(folder, made, capsys):
     assert not err and len(made.begun) == 2
 
 
-@pytest.mark.thorough
 def test_failure_is_reported_and_other_presets_run(folder, made, capsys):
     made.code = 1
     (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
@@ -153,7 +150,6 @@ def test_most_claims_per_minute_come_first():
     assert reproduce.order([slow, unknown, fast, done]) == [done, fast, slow, unknown]
 
 
-@pytest.mark.thorough
 def test_candidate_counts_missing_runs_and_prefers_typed_words(folder):
     flags = [f"--config-dir={folder / 'conf'}", f"paths.output_dir={folder / 'out'}"]
     listed = {one.preset: one for one in reproduce.listed_presets(str(folder / "conf"))}

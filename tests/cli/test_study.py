@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.metrics import f1_score
 
 from knot_runner.cli import study
 from knot_runner.cli.main import main
@@ -20,10 +22,11 @@ from knot_runner.engine.examples import normalized
 from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients import make_setup
 from knot_runner.pipelines.context import run_context
+from knot_runner.pipelines.parties.setup import make_federation
 from tests.contents import read_content, write_content
 from tests.golden.messages import refused, refuses
 from tests.of_papers import of_papers
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 OPTUNA = "hydra/sweeper=optuna"
 SEARCHED = ("training.batch_size=8", "training.lr=0.01")
@@ -247,3 +250,24 @@ def test_student_value_returns_last_recorded_value():
     assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
     assert study.student_value([{"round": 2, "epoch": 0, "loss": 1.5}], "loss") == 1.5
     assert study.student_value([{"round": 0, "student": 0.5}], "loss") is None
+
+
+def test_valid_value_equals_macro_f1_of_student(tmp_path):
+    """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
+    words = [*TINY_TAUGHT, "method.valid=0.1", f"paths.output_dir={tmp_path}"]
+    assert main(words) == 0
+    (job,), _ = compose_all(words)
+    context = run_context(job, lambda *_: None, lambda _: None)
+    task = context.services.parties(context)
+    federation = make_federation(context, task, None)
+    student = federation.server
+    network = build_network(student.network)
+    network.load_state_dict(load_file(job.folder / "model.safetensors"))
+    network.eval()
+    part = task.datasets["student"].splits["valid"]
+    with torch.no_grad():
+        pixels = torch.as_tensor(part.pixels / 255 if part.pixels.dtype == np.uint8 else part.pixels).float()
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (federation.mean, federation.std))
+        predicted = network((pixels - mean) / std).argmax(1).numpy()
+    expected = f1_score(part.labels, predicted, average="macro", labels=range(student.network.classes))
+    assert study.valid_value(job, "f1") == pytest.approx(float(expected))

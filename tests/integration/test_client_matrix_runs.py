@@ -54,7 +54,7 @@ def test_client_matrix_matches_recount_for_global_model(tmp_path):
 
 
 def test_deployed_matrix_limits_models_in_memory(monkeypatch):
-    """Clients' models are made as they are asked about: memory does not grow with clients x parameters."""
+    """Each client's model is built when its logits are computed, so memory does not grow with the number of clients."""
     setup = setup_of("method=fedavg")
     federation, start = setup.federation, setup.federation.model
     plain = Loop(setup.networks[0], setup.data, setup.test, torch.device("cpu"), torch.float32)
@@ -88,7 +88,7 @@ def test_deployed_matrix_limits_models_in_memory(monkeypatch):
 
 @pytest.mark.parametrize(("method", "points"), [("fedper", None), ("finetune", 3)])
 def test_client_matrix_matches_recount_for_own_models(tmp_path, method, points, monkeypatch):
-    """Every count of the models that the engine was asked about, by the plain loop, and their losses."""
+    """The plain loop gives the counts and losses of each model that the engine evaluated."""
     asked, logits = [], Lean.logits
 
     def spied(self, requests):
@@ -113,7 +113,7 @@ def test_client_matrix_matches_recount_for_own_models(tmp_path, method, points, 
 
 
 def test_logits_of_labels_requests_by_shared_body():
-    """Of the first model and those that have its body, whatever their heads; not of other bodies and statistics."""
+    """Models with equal bodies share one request, whatever their heads; models with other statistics do not."""
     setup = setup_of("method=fedavg")
     federation, start = setup.federation, setup.federation.model
     weights, head = start.weights, setup.federation.layout.mask("head")
@@ -134,7 +134,7 @@ def test_logits_of_labels_requests_by_shared_body():
 
 
 def with_tests(*clients):
-    """The five clients of a small federation, of which only ``clients`` have test examples."""
+    """Return a federation of five clients in which only ``clients`` have test examples."""
     federation = make_world([]).federation
     own = [rows if client in clients else rows[:0] for client, rows in enumerate(federation.rows("test"))]
     return with_rows(federation, train=federation.rows("train"), test=own)

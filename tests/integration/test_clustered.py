@@ -1,4 +1,4 @@
-"""Clustered runs: records, what is shared, refusals; and the paper's on real digits."""
+"""Clustered runs: their records, the stages that they share, and the paper's setting on real digits."""
 
 import json
 from dataclasses import replace
@@ -27,19 +27,19 @@ FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allo
 
 
 def run(out: Path, *overrides: str) -> RunRecord:
-    """The small run with ``overrides``."""
+    """Run the small command with ``overrides``."""
     return command(out, *CLUSTERED_IMAGES, *overrides)
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory) -> Path:
-    """Where most runs of this file lie, so that they share distances."""
+    """The output folder of most runs of this file, which thus share their distances."""
     return tmp_path_factory.mktemp("out")
 
 
 @pytest.fixture(scope="module")
 def once(out) -> RunRecord:
-    """One finished run of clustered FedAvg, by affinity."""
+    """A finished run of clustered FedAvg with the graph ``affinity``."""
     return run(out)
 
 
@@ -78,7 +78,7 @@ def test_clustered_measures_match_scikit_learn_on_predictions(once):
 
 
 def test_clustered_fedavg_with_one_cluster_equals_fedavg(tmp_path):
-    """graph=none: no distances, the same weights bit for bit, the same measures."""
+    """With ``graph=none``, no distances are computed, and weights and metrics equal those of FedAvg."""
     none = run(tmp_path, "method.clustering.graph=none")
     plain = run(tmp_path, "method=fedavg", "method.aggregation=uniform")
     assert not (tmp_path / "artifacts" / "distances").exists()
@@ -132,7 +132,7 @@ def test_clusters_of_a_result_that_cannot_be(once):
 
 @pytest.mark.parametrize(("clusters", "single"), [(10, 10), (5, 0)])
 def test_clusters_smaller_than_their_rounds_are_counted_in_a_note(out, clusters, single):
-    """Two clients of each cluster take part in a round, or the only one."""
+    """In each round, two clients of a cluster participate, or one if the cluster has only one."""
     made = run(out, f"method.clustering.clusters={clusters}", "training.clients_per_round=2", "training.rounds=1")
     assert made.result["clusters"]["sizes"].count(1) == single
     counted = [note.split()[1] for note in made.result["notes"] if "have fewer than 2 clients" in note]
@@ -148,10 +148,9 @@ def test_over_clusters_ignores_cluster_without_test_images():
     assert scores.over_clusters([1.0, None, 0.5], everyone, clusters) == pytest.approx((4 + 6) / 16)
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_clustering_recovers_mnist_groups_and_improves_accuracy(tmp_path, data_root):
-    """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""
+    """20 clients with two classes each form the five planted clusters, which are more accurate after two rounds."""
     short = ["task=mnist_fedwad", "training=fedwad", "training.rounds=2", "training.local_epochs=1",
              "task.source=local", "task.max_examples=4000", f"paths.data_dir={data_root}",
              f"paths.output_dir={tmp_path}", "hardware.num_workers=1"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What runs cost, through the command line: bytes and FLOPs of rounds and stages, by hand from what the run records."""
+"""Bytes and FLOPs of rounds and stages equal the values computed by hand from the records of a run."""
 
 import dataclasses
 import json
@@ -112,7 +112,6 @@ def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
     assert costs["client_flops"] + costs["server_flops"] == sum(wanted.values())
 
 
-@pytest.mark.thorough
 def test_costs_count_messages_only_with_teacher(tmp_path):
     taught = command(tmp_path, *TINY_TAUGHT).result["costs"]
     alone = command(tmp_path, *replaced(TINY_TAUGHT, "method=dml")).result["costs"]
@@ -156,7 +155,7 @@ def students(schedule, teachers: int = 0, **changes) -> TrainStudents:
     ],
 )
 def test_flops_of_stages(request_, flops):
-    """Four epochs were trained of the nine that were asked for."""
+    """Four of the nine requested epochs were trained."""
     artifact = SimpleNamespace(info={"epochs": [{}] * 4})
     assert StageCounter(STORE).flops(request_, artifact) == flops
 

@@ -1,4 +1,4 @@
-"""Privacy, fleets, costs and clusters act on what the clients of a user's federated method send."""
+"""Privacy, fleets, costs and clusters apply to the messages of a custom federated method."""
 
 import json
 import sys
@@ -78,7 +78,7 @@ def arrange_fednova(folder):
 
 
 def test_fednova_moves_by_mean_direction_times_mean_steps(tmp_path, capsys):
-    """Of clients that take equally many steps it is FedAvg."""
+    """FedNova equals FedAvg if all clients take equally many steps."""
     assert len([line for line in FEDNOVA.splitlines() if line]) <= 25
     own = [word for word in arrange_fednova(tmp_path) if not word.startswith("partition.")]
     own += ["partition=iid", "partition.num_clients=4"]

@@ -1,4 +1,4 @@
-"""KNOT on images, through the command line: against a plain float64 reimplementation, and what it leaves behind."""
+"""KNOT on images equals a plain float64 implementation; its random images, augmentation and refusals."""
 
 import json
 
@@ -14,11 +14,7 @@ from tests.runs import run
 from tests.tiny import TINY_PARTIES, replaced
 
 
-@pytest.mark.parametrize(("loss", "weighting"), [
-    ("entropy", "d"), ("sinkhorn", "e"), *(pytest.param(*one, marks=pytest.mark.thorough) for one in (
-        ("entropy", "a"), ("entropy", "u"), ("entropy", "e"), ("sinkhorn", "a"), ("sinkhorn", "d"), ("sinkhorn", "u"),
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(("loss", "weighting"), [("entropy", "d"), ("sinkhorn", "e")])
 def test_knot_on_images_matches_float64_loop(loss, weighting, tmp_path):
     overrides = [f"method={loss}_{weighting}"]
     if weighting == "e":  # biases from what they are said to be from
@@ -61,7 +57,7 @@ def test_image_distillation_rejects_invalid_settings(overrides, tmp_path):
 
 
 def test_augmentation_applies_to_teachers_only(tmp_path):
-    """Soft labels are of the images as they are; so the student differs by its teachers alone."""
+    """Soft labels are computed on images without augmentation, so only the teachers change the student."""
     places = tmp_path / "plain", tmp_path / "cropped"
     for place, words in zip(places, ([], ["task.augment=crop_flip"]), strict=True):
         run(place, *replaced(TINY_PARTIES, *words))

@@ -1,4 +1,4 @@
-"""Mutual learning between KNOT's parties through the command line: whose scores are whose, what is shared, refusals."""
+"""Mutual learning between KNOT's parties: the scores of each party, and refusals."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ def texts(tmp_path_factory):
     return run(tmp_path_factory.mktemp("parties"), *TEXTS, "method=dml_parties")
 
 
-@pytest.mark.thorough
 def test_dml_parties_measures_each_party_on_own_test(texts):
     result, made = texts.result, texts.tensors("predictions")
     parties = result["parties"]
@@ -42,16 +41,6 @@ def test_dml_parties_measures_each_party_on_own_test(texts):
     assert any((made[f"{party}.probabilities"] != made[f"before/{party}.probabilities"]).any() for party in parties)
 
 
-@pytest.mark.thorough
-def test_dml_parties_shares_local_models_with_knot(texts):
-    out = texts.folder.parents[2]
-    there = set((out / "artifacts" / "local").iterdir())
-    other = run(out, *BIASED, "method=entropy_a").result
-    assert set((out / "artifacts" / "local").iterdir()) == there
-    assert other["baselines"] == texts.result["baselines"] and "parties" not in other
-
-
-@pytest.mark.thorough
 def test_global_model_may_stand_apart(texts):
     apart = run(texts.folder.parents[2], *TEXTS, "method=dml_parties", "method.global_model=false").result
     whole = texts.result

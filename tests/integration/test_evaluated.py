@@ -1,4 +1,4 @@
-"""Which accuracy it is: every result names the models that were measured, and no column mixes several kinds."""
+"""Every result names the models that were evaluated, and no column of a table mixes several kinds of models."""
 
 import dataclasses
 import sys
@@ -37,7 +37,7 @@ kr.METHODS["wrong"] = dataclasses.replace(kr.METHODS["local"], one_model=True)
 
 @pytest.fixture
 def plugin(tmp_path):
-    """The word that loads the plug-in, whose methods go with the test."""
+    """The override that loads the plug-in; its methods are removed after the test."""
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN)
     yield f"plugins=['{path}']"
@@ -89,7 +89,7 @@ def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugi
 
 
 def federated(root: Path) -> list:
-    """Two seeds of a method with one model, and two of one with own models."""
+    """Return two runs of a method with a global model, and two of a method with a model per client."""
     factory, jobs = FederatedFactory(root), []
     for place, (method, evaluated) in enumerate((("fedavg", ONE), ("ditto", OWN))):
         for seed in (0, 1):
@@ -189,7 +189,7 @@ def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
 
 
 def other_labels(examples):
-    """The same test examples, each of the next class."""
+    """Return the same test examples with each label shifted to the next class."""
     return dataclasses.replace(examples, labels=(examples.labels + 1) % (examples.labels.max() + 1))
 
 
@@ -215,7 +215,7 @@ IID += ["partition=iid", "partition.num_clients=6", "training.lr=0.1"]
     [*IID, "method=fedsoup"], TINY_PARTIES,
 ], ids=["soup", "fedsoup", "KNOT"])  # fmt: skip
 def test_labels_of_test_examples_select_nothing(words, tmp_path):
-    """Neither an epoch nor a model: only the numbers change."""
+    """With other test labels, the same epoch and models are selected, and only the metrics differ."""
     found = []
     for name, services in (("a", Services()), ("b", Services(images_of_other_labels, parties=texts_of_other_labels))):
         (job,), _ = compose_all([*words, f"paths.output_dir={tmp_path / name}"])

@@ -1,4 +1,4 @@
-"""FedDF whole: its examples, records, resumption and refusals."""
+"""Whole runs of FedDF: the transfer set, records and engines."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
 
 
 def test_feddf_uses_tree_solver_for_tree_geometry():
-    """Newton's is made for few classes: of 62 a round would take minutes."""
+    """The Newton solver suits few classes: with 62 classes, a round would take minutes."""
     words = ["task=femnist", *FEDDF_SINKHORN_E]
     newton = ["method.server_distillation.loss.solver=newton"]
     for more, solver in (([], "tree"), (["task.geometry=superclasses"], "tree"), (newton, "newton")):
@@ -72,7 +72,6 @@ def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
 # ------------------------------------------------------------------------------------------------------- whole runs
 
 
-@pytest.mark.thorough
 def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *TINY_FEDDF)
     assert "distilled in 3 rounds: average change of accuracy " in capsys.readouterr().out
@@ -85,13 +84,9 @@ def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     assert result["datasets"]["train"] == 240
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
-)
-def test_engines_agree_on_feddf_schedule_and_validation(course, tmp_path):
-    small = [*course, "optimizer=sgd", "lr=12.0", "epochs=9", "batch_size=16"]
-    own = [f"method.server_distillation.{word}" for word in small]
+def test_engines_agree_on_feddf_schedule_and_validation(tmp_path):
+    small = ["schedule=cosine", "valid=0.3", "check=2", "patience=4", "optimizer=sgd", "lr=12.0", "epochs=9"]
+    own = [f"method.server_distillation.{word}" for word in (*small, "batch_size=16")]
     check_engines_agree(["method=feddf", "training.rounds=2", *own], tmp_path)
 
 

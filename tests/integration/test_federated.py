@@ -58,7 +58,6 @@ def test_reached_target_includes_exactly_met_target(rows, ends):
     assert not reached_target(SimpleNamespace(stop_at_target=False, target=0.5), rows)
 
 
-@pytest.mark.thorough
 def test_stop_at_target_ends_run_in_recorded_round(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]

@@ -1,4 +1,4 @@
-"""What federated runs refuse, each in one line that names the key."""
+"""Invalid input of federated runs is refused in one line that names the key."""
 
 import pytest
 

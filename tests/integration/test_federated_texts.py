@@ -1,13 +1,11 @@
 """Federated learning on texts: the same methods, engines, commits and records as on images."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.engine.examples import TextData
@@ -19,19 +17,12 @@ from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.runs import run
-from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
     hidden=16, layers=1, heads=2, intermediate=32, dropout=0.1,
 )  # fmt: skip
 NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
-METHODS = {
-    "fedavg_chill": ["method.temperature=0.25"],
-    "scaffold": ["training.optimizer=sgd", "training.lr=0.05", "training.weight_decay=0"],
-    "fedrep": ["training.local_epochs=2", "method.head_epochs=1"],
-}
 
 
 def texts(count, seed):
@@ -51,7 +42,7 @@ def request(client=0, **recipe):
 
 
 def plain_training(asked, data):
-    """A textbook loop in the engine's batch order, with dropout; the final weights and the mean loss."""
+    """Train by a textbook loop in the engine's batch order, with dropout; return final weights and mean loss."""
     model = build_network(NETWORK).double()
     flat.load_flat(model, flat.layout_of(NETWORK), asked.start.weights, asked.start.buffers)
     kind = torch.optim.AdamW if asked.recipe.optimizer == "adamw" else torch.optim.SGD
@@ -87,9 +78,8 @@ def test_epoch_drops_last_partial_batch_on_request():
     assert sorted(torch.cat([positions for positions, _ in whole]).tolist()) == list(range(20))
 
 
-@pytest.mark.thorough
 def test_lean_matches_loop_and_preserves_rng_state():
-    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimizer="adamw") for client in range(3)]
+    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimizer="adamw") for client in range(2)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
     before = torch.get_rng_state()
     for workers in (1, 2):
@@ -98,28 +88,3 @@ def test_lean_matches_loop_and_preserves_rng_state():
             assert torch.equal(found.weights, one.weights) and found.loss == one.loss
         engine.close()
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_head_phase_trains_the_classifier_alone():
-    layout, asked = flat.layout_of(NETWORK), request(phases=(Phase(1, "head"),))
-    (found,) = Loop(NETWORK, texts(60, 0), texts(10, 1), CPU, torch.float32).train([asked])
-    moved = (found.weights != asked.start.weights).nonzero()[:, 0]
-    head = [field for field in layout.parameters if field.name.startswith("classifier.")]
-    assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", METHODS)
-def test_federated_text_metrics_match_predictions(tmp_path, method):
-    found = run(tmp_path, *TINY_TEXTS, f"method={method}", *METHODS[method])
-    folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
-    p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()
-    assert len(rows) == 2 and result["clients"] == 5 and len(y) == 300
-    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(accuracy_score(y, p.argmax(1)))
-    assert result["metrics"]["f1"]["ALL"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
-    assert rows[-1]["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(5)), rel=1e-4)
-    points = np.array(result["labels"]["coordinates"])
-    away = np.linalg.norm(p @ points - points[y], axis=1)
-    assert result["metrics"]["sd"]["ALL"] == pytest.approx(np.mean([away[y == k].mean() for k in range(5)]), rel=1e-5)
-    clients = json.loads((folder / "partition.json").read_text())["clients"]
-    assert clients == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]

@@ -1,4 +1,4 @@
-"""Settings that are null and filled in from the data: equal to the value typed, and noted where the data limit it."""
+"""Settings that are null are filled in from the data. A note reports a value that the data limit."""
 
 from __future__ import annotations
 

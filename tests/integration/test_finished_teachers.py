@@ -1,4 +1,4 @@
-"""Finished runs as teachers: their own scores come back, what names a student's run, and what is refused."""
+"""Finished runs as teachers: their recorded scores, the run id of a student, and refusals."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def context_of(*words):
 
 
 def resealed(folder, tmp_path, model=None, **changes):
-    """A copy of a run whose result says something else, and is sealed again; ``changes`` may break the seal."""
+    """Return a copy of a run with other weights, or other values in its result, and with new checksums."""
     copy = tmp_path / f"changed{len(list(tmp_path.iterdir()))}" / folder.name
     shutil.copytree(folder, copy)
     if model is not None:
@@ -58,7 +58,6 @@ def resealed(folder, tmp_path, model=None, **changes):
     return copy
 
 
-@pytest.mark.thorough
 def test_federated_run_teaches_by_its_own_scores(federated):
     found = run(federated.folder.parents[2], *taught(federated.folder.name)).result
     own = federated.result["metrics"]
@@ -67,7 +66,6 @@ def test_federated_run_teaches_by_its_own_scores(federated):
     assert set(found["kept_epochs"]) == {"distill student"}
 
 
-@pytest.mark.thorough
 def test_finished_runs_teach_beside_new_teacher(tmp_path):
     student, server = run(tmp_path, *TINY_TAUGHT), run(tmp_path, *PARTIES)
     teachers = f"method.teachers=[run:{student.folder},run:{server.folder.name},cnn_8]"
@@ -145,7 +143,6 @@ def test_teacher_that_changed_after_composing_is_refused(federated, tmp_path):
         finished_teachers.check_finished_teachers(context, context.services.parties(context))
 
 
-@pytest.mark.thorough
 def test_teacher_of_texts_has_the_students_vocabulary(tmp_path):
     words = [word for word in SMALL_TEXTS if not word.startswith(("method.teachers", "training.local"))]
     first = run(tmp_path, *words, "method=student_alone")

@@ -1,4 +1,4 @@
-"""Runs of a fleet: records, run ids, refusals."""
+"""Runs of a fleet: their clock, clusters and personalization."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
 
 
 def test_personalization_continues_from_fleet_rounds(tmp_path):
-    """Its temperatures are those of the rounds, so that it has to know who is slow."""
+    """Personalization uses the temperatures of the rounds, which depend on the speed of each client."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
     words = replaced(FLEET, "method=finetune", *PERSONAL, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)

@@ -1,4 +1,4 @@
-"""Images that took long to read are kept, mapped by what follows, and read again when their files are others."""
+"""Images that take long to read are saved, mapped by later runs, and read again if their files change."""
 
 import shutil
 
@@ -34,7 +34,7 @@ def written(folder, change=0):
 
 
 def again(tmp_path, *more, out="kept", small=TINY):
-    """What a run gives whose folder is removed; ``out`` keeps what it shares with the next."""
+    """Return the result of a run and delete its folder; the artifacts in ``out`` stay for the next run."""
     record = run(tmp_path / out, *small, f"paths.data_dir={tmp_path / 'data'}", *more)
     found = {key: record.result[key] for key in ("data", "files", "metrics", "notes", "run_id")}
     weights = (record.folder / "model.safetensors").read_bytes() if small is TINY else b""
@@ -54,13 +54,11 @@ def read(monkeypatch):
 
 
 KD = ["method=kd", "training=small", "training.local.epochs=1", "training.distill.epochs=1", "model=cnn_4"]
-COSTLY = ["method=coreset", "method.participants=3", "method.fedwad.support=5", "method.epochs=2"]
 TASK = [words for words in TINY if words.startswith("task")]
 
 
 @pytest.mark.parametrize("small", of_papers([
     pytest.param(TINY, id="fedavg"), pytest.param([*TASK, *KD], id="kd"),
-    pytest.param([*TASK, *COSTLY], id="coreset", marks=pytest.mark.thorough),
 ]))  # fmt: skip
 def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small):
     written(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""A user's image model of any kind: ``nn.Sequential``, frozen layers, batch normalization of one example."""
+"""A custom image model: ``nn.Sequential``, frozen layers, and batch normalization of a single example."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def frozen(shape, classes):
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    """Of runs whose batches of 3 leave one example over."""
+    """Overrides of runs with batches of 3, of which the last one has a single example."""
     tmp_path = tmp_path_factory.mktemp("own")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "own.yaml").write_text("{kind: custom, name: own, target: 'frozen_model:frozen', head: '4'}")

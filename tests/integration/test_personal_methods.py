@@ -1,4 +1,4 @@
-"""Personal methods through the command line: runs, what composes with them, real kills, refusals, the preset."""
+"""Runs of personal methods: rounds, costs and each client's own model."""
 
 import json
 
@@ -43,9 +43,8 @@ def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
 
 
-@pytest.mark.thorough
 def test_personalization_begins_with_own_models(tmp_path):
-    """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
+    """Fine-tuning at the learning rate 1e-30 changes neither the clients' own models nor the rounds."""
     (tmp_path / "conf" / "method").mkdir(parents=True)
     chain = "defaults: [ditto, /base/personalization/finetune@personalization, _self_]\nname: after\n"
     (tmp_path / "conf" / "method" / "after.yaml").write_text(chain)

@@ -1,4 +1,4 @@
-"""Clients' own models through the command line: shared rounds, soups, held-out examples, kills."""
+"""Personalized models: shared rounds, soups, held-out examples and unseen clients."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_unseen_clients_are_measured_apart(tmp_path):
 
 
 def test_soup_recomputes_running_statistics(tmp_path):
-    """Between two models the mean of their statistics is wrong: one pass over the training images mends it."""
+    """The mean of two models' running statistics is wrong, so one pass over the training images recomputes it."""
     small = ["task=cifar10", "task.max_examples=60", "task.shape=[3,8,8]", "partition=iid", "partition.num_clients=2"]
     small += ["model=resnet8", "training.rounds=1", "training.clients_per_round=2", "training.local_epochs=1"]
     small += ["training.batch_size=8", "hardware.num_workers=1", "method=soup"]

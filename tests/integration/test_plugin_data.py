@@ -1,4 +1,4 @@
-"""Runs with a reader and with a partition from outside the package: one Python file each, no change anywhere."""
+"""Runs with a custom reader and a custom partition, each in one Python file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tables, figures, metrics, measures of claims and weightings that a user adds, each in one file."""
+"""Custom tables, figures, metrics and measures of claims, each in one file."""
 
 import csv
 import json
@@ -6,18 +6,17 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 import knot_runner as kr
-from knot_runner import CLAIM_MEASURES, FIGURES, METRICS, WEIGHTINGS
+from knot_runner import CLAIM_MEASURES, FIGURES, METRICS
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
 from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
+from tests.tiny import TINY_IMAGES, replaced
 
 pytestmark = pytest.mark.usefixtures("tables_restored")
 CONF = f"--config-dir={EXAMPLES / 'conf'}"
@@ -27,10 +26,11 @@ SMALL = [word for word in TINY_IMAGES if not word.startswith("task=")]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Folder of the runs of the preset, and its words."""
+    """The folder of the preset's runs, and the overrides of its commands."""
     out = tmp_path_factory.mktemp("own")
     own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.output_dir={out}"]
-    assert main(["experiment=own_table", *own]) == 0
+    for job in kr.compose(["experiment=own_table", *own]):
+        kr.run(job)
     return out, own
 
 
@@ -41,7 +41,6 @@ def accuracies(out, method):
     return np.array([[share for share in row["clients"] if share is not None] for row in rows])
 
 
-@pytest.mark.thorough
 def test_plugin_table_has_row_per_method(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0
@@ -65,7 +64,6 @@ def test_plugin_claim_measure_is_judged(finished):
     assert verdict["unit"] == "points" and verdict["seeds"] == 2 and verdict["low"] < verdict["high"]
 
 
-@pytest.mark.thorough
 def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]
@@ -81,24 +79,6 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     assert "the runs have no client_spread" in capsys.readouterr().err
 
 
-@pytest.mark.thorough
-def test_plugin_weighting_changes_the_result(tmp_path, capsys):
-    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.output_dir={tmp_path}"]
-    losses = {}
-    for method in ("sinkhorn_margin", "sinkhorn_a"):
-        assert main([*replaced(TINY_PARTIES, f"method={method}"), *own]) == 0, capsys.readouterr().err
-        (path,) = tmp_path.glob(f"femnist/{method}/*/result.json")
-        losses[method] = json.loads(path.read_text())["metrics"]
-    assert losses["sinkhorn_margin"] != losses["sinkhorn_a"]
-    q = torch.tensor([[[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]])
-    assert WEIGHTINGS["M"](q, torch.ones(2), None).tolist() == [pytest.approx([0.5, 0.0])]
-    del WEIGHTINGS["M"]
-    words = replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5")
-    assert main([*words, CONF, f"paths.output_dir={tmp_path}"]) == 2
-    assert "method.weighting: unknown weighting 'M'" in capsys.readouterr().err
-
-
-@pytest.mark.thorough
 def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.output_dir={tmp_path}")

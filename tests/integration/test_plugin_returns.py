@@ -1,10 +1,8 @@
-"""Entries and return values of plug-ins are checked where they enter: one line that names the entry, exit code 2."""
-
-import subprocess
-import sys
+"""Invalid entries and return values of plug-ins are reported in one line that names the entry."""
 
 import pytest
 
+from tests.forked import Forked
 from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
@@ -87,7 +85,7 @@ def objective(made, changed="objective=kr.Objective(mine)"):
 
 
 def after(example, line, **values):
-    """The example with a further line, which takes its entry's place."""
+    """Return the code of an example plug-in with a line that replaces its entry."""
     return (EXAMPLES / f"own_{example}.py").read_text() + line.format(**values)
 
 
@@ -161,12 +159,10 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
     refused(capsys, f"--config-dir={CONF}", *overrides, *places)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("code", ["os._exit(0)", "sys.exit()"])
 def test_plugin_calling_exit_is_rejected(code, tmp_path):
     fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
     (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
     places = f"plugins=['{tmp_path / 'bad.py'}']", f"paths.output_dir={tmp_path / 'out'}"
-    command = [sys.executable, "-m", "knot_runner", f"--config-dir={CONF}", *FEDSAM, *places]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2 and "bad.py: the code called exit(" in ended.stderr
+    ended = Forked(f"--config-dir={CONF}", *FEDSAM, *places)
+    assert ended.wait() == 2 and "bad.py: the code called exit(" in ended.said

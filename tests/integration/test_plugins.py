@@ -1,4 +1,4 @@
-"""What a user adds in one file (and one YAML), without a change of the package: the examples of ``tests/plugins``."""
+"""The examples of ``tests/plugins``, which extend the package with one Python file and one YAML file each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 
 pytestmark = pytest.mark.usefixtures("tables_restored")
 
@@ -33,7 +33,7 @@ def losses(runs, base, out):
 
 
 def test_plugin_family_of_rounds_averages_predictions(tmp_path):
-    """Of clients that train alone; with one client these are those of a round of FedAvg."""
+    """The clients train alone; with one client, the averaged predictions equal those of FedAvg."""
     one = [word for word in TINY_IMAGES if not word.startswith("partition.")]
     words = own("ensemble.py", one, "partition=centralized", "training.rounds=1")
     ensemble, alone = (run(tmp_path / name, *words, f"method={name}") for name in ("ensemble", "fedavg"))
@@ -43,7 +43,7 @@ def test_plugin_family_of_rounds_averages_predictions(tmp_path):
 
 
 def test_plugin_loss_scale_changes_student(tmp_path):
-    """|| p - q ||_1 twice over is another loss than once, and changes the student."""
+    """Twice the loss || p - q ||_1 trains another student."""
     found = [
         run(tmp_path, *own("own_loss.py", TINY_PARTIES, "method=entropy_a", "method.loss.name=distance"),
             "~method.loss.form", f"+method.loss.scale={scale}")
@@ -55,14 +55,12 @@ def test_plugin_loss_scale_changes_student(tmp_path):
     ))  # fmt: skip
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("small", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
-def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
-    """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
-    engines = ["lean", "loop"] if small is TINY_TEXTS else ["lean", "loop", "stacked"]
+def test_plugin_objective_trains_alike_in_every_engine(tmp_path):
+    """FedNTD equals FedAvg only at beta=0, and all engines agree."""
+    engines = ["lean", "loop", "stacked"]
     runs = {engine: f"method=fedntd hardware.engine={engine}" for engine in engines}
     runs |= {"none": "method=fedntd method.beta=0.0", "fedavg": "method=fedavg"}
-    found = losses(runs, own("own_objective.py", small), tmp_path)
+    found = losses(runs, own("own_objective.py", TINY_IMAGES), tmp_path)
     for engine in engines:
         assert found[engine] == pytest.approx(found["lean"], rel=1e-4)
     assert found["none"] == pytest.approx(found["fedavg"], rel=1e-5)
@@ -74,7 +72,7 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
     ("fedsam", "own_program.py", "rho", "fedavg"),
 ])  # fmt: skip
 def test_plugin_method_without_its_weight_is_what_it_extends(method, plugin, weight, plain, tmp_path):
-    """Features are read by MOON and by FedProto, which sends sums of them and counts of classes."""
+    """MOON and FedProto read features; FedProto's clients send sums of features and counts of classes."""
     runs = {"none": f"method={method} method.{weight}=0.0", "own": f"method={method} method.{weight}=5.0"}
     base = own(plugin, TINY_IMAGES)
     found = losses(runs | {"plain": f"method={plain}"}, base, tmp_path)
@@ -88,18 +86,6 @@ def test_plugin_method_without_its_weight_is_what_it_extends(method, plugin, wei
             assert row["bytes_up"] == len(row["participants"]) * 10 * (16 * 4 + 8)
 
 
-@pytest.mark.thorough
-def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
-    """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
-    words = own("own_term.py", TINY_TAUGHT, "method=logit_matching")
-    half, none = (run(tmp_path, *words, f"method.terms.logits.weight={weight}").result for weight in (0.5, 0.0))
-    assert half["terms"]["logits"]["ratio"] > 0 and none["terms"]["logits"]["ratio"] == 0
-    assert half["metrics"] != none["metrics"]
-    for sign in ("", "+"):
-        refused(capsys, *words, f"{sign}method.terms.logits.weigth=1", f"paths.output_dir={tmp_path / 'refused'}")
-
-
-@pytest.mark.thorough
 def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypatch):
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
@@ -120,15 +106,11 @@ def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypa
 OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.startswith("model.")], "model=separable")
 
 
-@pytest.mark.thorough
 def test_plugin_model_trains_alike_and_keeps_head(tmp_path):
-    """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
-    runs = {
-        "lean": "method=fedper", "loop": "method=fedper hardware.engine=loop",
-        "two": "method=fedper hardware.num_workers=2",
-    }  # fmt: skip
+    """Worker processes give the bits of the loop, and FedPer keeps the part that the model names as its head."""
+    runs = {"loop": "method=fedper hardware.engine=loop", "lean": "method=fedper hardware.num_workers=2"}
     found = losses(runs, OWN_MODEL, tmp_path)
-    assert found["lean"] == found["loop"] == found["two"]
+    assert found["lean"] == found["loop"]
     weights = run(tmp_path / "lean", *replaced(OWN_MODEL, "method=fedper")).tensors()
     kept = sum(part.numel() for name, part in weights.items() if name.startswith("client/0/"))
     assert kept == 4 * 8 * 10 + 10 and "body.2.running_mean" in weights

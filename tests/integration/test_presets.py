@@ -1,4 +1,4 @@
-"""Presets end to end on tiny runs: grid, table in four forms, figures, from the records alone."""
+"""Presets end to end with tiny runs: the grid, the table in four forms, and the figures."""
 
 import csv
 
@@ -11,13 +11,8 @@ from tests.tiny import TINY, TINY_IMAGES
 PNG = b"\x89PNG"
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    return tmp_path_factory.mktemp("presets")
-
-
 def printed(words, capsys):
-    """Return what the command prints, which must end well."""
+    """Return the output of a command, which must succeed."""
     capsys.readouterr()
     assert main(words) == 0, capsys.readouterr().err
     return capsys.readouterr().out
@@ -53,17 +48,14 @@ def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypat
         assert [picture.read_bytes()[:4] for picture in pictures] == [PNG, PNG]
 
 
-FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", of_papers(["knot/probe", *FURTHER]))
-def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
-    words = [*TINY, f"paths.output_dir={out}", "task.source=embedded"]
-    words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
+@pytest.mark.paper("knot")
+def test_preset_figure_is_drawn_from_its_runs(tmp_path, capsys):
+    preset = "knot/fig8"
+    words = [*TINY, f"paths.output_dir={tmp_path}", "task.source=embedded", "method.loss.epsilon=0.01,1"]
     printed([f"experiment={preset}", *words], capsys)
     printed(["plot", preset, *words], capsys)
-    picture = out / "figures" / f"{preset}.png"
+    picture = tmp_path / "figures" / f"{preset}.png"
     assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
 
 

@@ -1,4 +1,4 @@
-"""Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
+"""Private training with methods that send more than a model: FedGen, FedDF, FedMD and FD."""
 
 import itertools
 from dataclasses import replace
@@ -25,7 +25,7 @@ TRANSFER = ["partition.transfer=0.2", "method.server_distillation.batch_size=16"
 @accounted
 @pytest.mark.parametrize("method", ["scaffold", "fedgen", "feddistill", "fedmd", "feddf"])
 def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
-    """As one vector of so many bounded parts: noise multiplier z / sqrt(messages)."""
+    """Several messages per round count as one with the noise multiplier z / sqrt(messages)."""
     messages = 2 if method == "feddf" else 1
     transfer = TRANSFER if method in ("fedmd", "feddf") else []
     result, rows, _ = run(tmp_path, *PRIVATE, f"method={method}", *transfer)
@@ -42,7 +42,7 @@ def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
 
 
 def test_noise_of_models_and_of_logits_differs():
-    """Else the difference of the two would be free of it; sizes and bounds are alike here."""
+    """Equal noise would cancel in the difference of two messages; here all have one size and bound."""
     spec, zeros = Unaccounted(1.0, 1.0, "poisson", 1, 2), torch.zeros(3, 3, dtype=torch.float64)
 
     def noise(phase, name):
@@ -75,7 +75,7 @@ def test_label_scale_is_relative_to_clip_norm(word, scale, tmp_path):
 
 
 def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
-    """Rows (30, -30) and (40, -40), already centered: norm 50 sqrt(2), of which 3 sqrt(2) is left."""
+    """The centered rows (30, -30) and (40, -40) have the norm 50 sqrt(2), which is clipped to 3 sqrt(2)."""
     method, _, _ = private_of(tmp_path, replaced(CLIPPED, "method=feddf", "privacy.clip_logits=3", *TRANSFER))
     logits = torch.tensor([[30.0, -30.0], [40.0, -40.0]])
     sent = method.send(Sent(0, 1, {"logits": logits + torch.tensor([[7.0], [1.0]])}), 2)

@@ -110,7 +110,7 @@ def test_control_variates_are_clipped_by_control_steps(tmp_path):
 
 @accounted
 def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
-    """Two personalizations follow the same rounds; with other noise they are trained again."""
+    """Two personalizations share rounds with equal privacy; with other noise, the rounds are trained again."""
     caplog.set_level("INFO", "knot_runner")
     rows, personal = {}, [f"method.personalization.{key}=2" for key in ("epochs", "checkpoints")]
     for name, words in {"finetune": [], "soup": [], "noisier": ["privacy.noise_multiplier=0.9"]}.items():

@@ -1,4 +1,4 @@
-"""``import knot_runner as kr``: what the command line does, from Python."""
+"""The Python interface: runs, frames, public names and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A result is believed only as it was written: one flipped bit anywhere makes it a run to be made again."""
+"""A result with any changed bit is not read, and its run is repeated."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ FILES = ("config.yaml", "rounds.jsonl", "predictions.safetensors", "own.csv")
 
 
 def finished(folder):
-    """A finished run with some files, and what it sealed of them."""
+    """Write a finished run with some files, and return its sealed result."""
     folder.mkdir()
     for name in FILES:
         (folder / name).write_text(f"{name} of {folder.name}")
@@ -99,7 +99,7 @@ def test_read_result_never_returns_altered_numbers(tmp_path):
 
 
 def test_clear_states_deletes_the_commit_record_first(tmp_path, monkeypatch):
-    """Killed in between, a folder has states that nothing names, and no record of states that are gone."""
+    """A kill in between may leave states without a record, but no record of missing states."""
     for name in records.STATE_FILES:
         (tmp_path / name).write_text("x")
     gone, real = [], Path.unlink
@@ -133,7 +133,7 @@ DAMAGES = {
 
 
 def test_commands_report_damaged_files_of_finished_runs(tmp_path, capsys):
-    """By the same command, a sweep and ``check``, for every file of a run; missing weights are only reported."""
+    """The same command, a sweep and ``check`` report each damaged file; missing weights are only reported."""
     run = [*TINY_IMAGES, "training.rounds=1", "evaluate.matrix=end", f"paths.output_dir={tmp_path}"]
     assert main(run) == 0
     (folder,) = tmp_path.glob("femnist/*/*")

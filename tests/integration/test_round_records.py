@@ -1,4 +1,4 @@
-"""Rows of ``rounds.jsonl``: counted from 1, with the temperatures that were used, and null where nobody took part."""
+"""Rows of ``rounds.jsonl`` count from 1, name the temperatures, and are null for rounds without participants."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Clients of texts by what their files name: speakers, dialogues; on files made here and on real ones."""
+"""Clients of text tasks by the columns of their files, such as speakers, in written and real files."""
 
 import json
 
@@ -16,7 +16,7 @@ MOODS = ["anger", "joy", "neutral", "sadness", "surprise"]
 
 
 def spoken(path, speakers, sad):
-    """A csv as MELD's: each of ``speakers`` so many times in every mood, and ``sad`` twelve times, at length."""
+    """Write a csv like MELD's: the given number of rows per mood for ``speakers``, and twelve long ones for ``sad``."""
     lines = ["Utterance,Speaker,Emotion,Dialogue_ID"]
     lines += [f"{who} said {mood} {k},{who},{mood},{k}"
               for who, times in speakers.items() for k in range(times) for mood in MOODS]  # fmt: skip
@@ -50,7 +50,6 @@ def test_speakers_of_files_are_clients(tmp_path):
     assert "task.max_length=32: 10% of the training texts reach it; longer texts are truncated" in notes
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize(("task", "by", "least", "clients", "first"), [
     ("erc", "speaker", 100, 6, "MELD Chandler"),

@@ -1,4 +1,4 @@
-"""Distillation of images in other views and of synthesized images: what students and teachers see, refusals, kills."""
+"""Distillation with views of images and with synthesized images: inputs, resumption and refusals."""
 
 import dataclasses
 import math
@@ -42,7 +42,7 @@ def test_gray_weights_channels_and_half_size_averages_pixels():
 
 
 def sobel(image):
-    """[H, W] -> the length of the gradient, pixel by pixel."""
+    """Return the length of the gradient at each pixel of an image [H, W]."""
     across = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
     padded, found = np.pad(image, 1, mode="edge"), np.zeros(image.shape)
     for row, column in np.ndindex(image.shape):
@@ -81,7 +81,7 @@ def test_task_in_view_uses_view_mean_and_deviation(tmp_path):
 
 @pytest.fixture(scope="module", params=VIEWS)
 def planned(request, tmp_path_factory):
-    """(View, job, store, federation, the student's request) of a tiny cross-modal distillation with a teacher."""
+    """The view, job, store, federation and student's request of a tiny cross-modal distillation."""
     out = tmp_path_factory.mktemp("view")
     job, store, federation = distill_federation(out, "method=cross_modal", f"method.view={request.param}")
     network, teacher = federation.clients[0].network, ("local", "made")
@@ -189,13 +189,13 @@ TINY_FREE = [
 
 
 def free(kind: str) -> list[str]:
-    """The method with images of a ``kind`` of synthesis."""
+    """Return the overrides of data-free distillation with a ``kind`` of synthesis."""
     return ["method=data_free", f"base/synthesis@method.synthesis={kind}"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def asked(request, tmp_path_factory):
-    """(Store with a teacher's weights and records and no image, the request for images) of each kind."""
+    """A store with a teacher's weights and records but no image, and the request for images of each kind."""
     out = tmp_path_factory.mktemp(request.param)
     job, store, federation = distill_federation(out / "real", *free(request.param), *TINY_FREE)
     torch.manual_seed(0)
@@ -218,7 +218,7 @@ def made(request, store, folder, report=lambda *_: None):
 
 
 def labeled_by(request, store):
-    """The teacher, and a function: made images as it reads them."""
+    """Return the teacher, and a function that normalizes synthesized images for it."""
     model = build_network(request.network).eval()
     model.load_state_dict(store.get("local", "made").tensors())
     return model, lambda found: normalized(stored_data(found), torch.arange(25), torch.float32)

@@ -63,24 +63,14 @@ def test_protocols(words):
     assert_holds(config(*words.split()), PUBLISHED["protocols"][words])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", of_papers([*PUBLISHED["notes"]]))
-def test_presets_of_ours_run_what_their_notes_say(name):
-    assert_holds(config(f"experiment={name}"), PUBLISHED["notes"][name])
-
-
 def assert_holds(made, values):
     assert {key: lookup(made, key) for key in values} == values
 
 
-UNSCALED = {"folders", "gaussians", "image_sets"}
-TASKS = [name for name in yaml_files("task").keys() - UNSCALED if "mean" in config(f"task={name}")["task"]]
-
-
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(yaml_files("task").keys() - {"folders", "gaussians", "image_sets"}))
 def test_data_sets_are_normalized_as_published(name):
     task = config(f"task={name}")["task"]
-    assert [task["mean"], task["std"]] == PUBLISHED["channels"][name]
+    assert [task.get("mean"), task.get("std")] == PUBLISHED["channels"].get(name, [None, None])
 
 
 SOURCED = re.compile(

@@ -30,9 +30,7 @@ def undisturbed(tmp_path_factory):
     return results(out)
 
 
-@pytest.mark.parametrize(
-    "launcher", ["basic", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("joblib", "submitit_local"))]
-)
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
 def test_killed_and_relaunched(launcher, undisturbed, tmp_path, monkeypatch):
     """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "scripts")

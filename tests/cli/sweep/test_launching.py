@@ -165,7 +165,7 @@ def test_leased_returns_run_device_without_device_list(tmp_path):
 NEEDS = {"joblib": "hydra_plugins.hydra_joblib_launcher", "submitit_local": "hydra_plugins.hydra_submitit_launcher"}
 
 
-@pytest.mark.parametrize("name", ["basic", *(pytest.param(one, marks=pytest.mark.thorough) for one in (*NEEDS, "ray"))])
+@pytest.mark.parametrize("name", ["basic", "ray", *(pytest.param(name, marks=pytest.mark.thorough) for name in NEEDS)])
 def test_launcher_conforms(name, monkeypatch):
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{name} needs {NEEDS[name]}")

@@ -80,7 +80,6 @@ def test_ray_is_an_extra(monkeypatch, capsys):
 
 
 @needs_ray
-@pytest.mark.thorough
 def test_ray_launcher_matches_basic_launcher_results(tmp_path):
     """A job that is killed ends no other; the same command goes on; results are those of the basic launcher."""
     grid = faulty("none", "kill", "none")

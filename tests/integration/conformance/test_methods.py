@@ -39,17 +39,12 @@ RESUMED = {
     "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalization.steps=4"],
     "landscape": [f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"],
     "feddf of another data set": ["method=feddf", *OTHER_SET],
-    "fedmd of another data set": ["method=fedmd", *OTHER_SET],
 }
 #: Small networks, which engines compute in ways of their own.
 NETWORKS = {
     "wrn_16_1": ["model.depth=10"],
     "vgg8": ["model.stages=[[4],[8,8]]", "model.pools=2"],
-    "resnet8": ["model.width=4"],
-    "cnn_4": [],
 }
-#: Methods of plug-ins, and their files.
-OWN = {"fedsam": "own_program.py", "moon": "moon.py", "fedproto": "fedproto.py"}
 
 
 def words_of(top, algorithm):
@@ -89,31 +84,27 @@ def test_algorithms_without_a_server_model_refuse_its_distillation(algorithm):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("algorithm", FEDERATED_ALGORITHMS)
-def test_algorithm_keeps_the_contract(algorithm, tmp_path):
-    checks.check_method(words_of("chilled", algorithm), tmp_path)
+@pytest.mark.parametrize("half", range(2))
+def test_algorithms_keep_the_contract(half, tmp_path):
+    for algorithm in list(FEDERATED_ALGORITHMS)[half::2]:
+        checks.check_method(words_of("chilled", algorithm), tmp_path / algorithm)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", OWN)
-def test_plugin_keeps_the_contract(method, tables_restored, tmp_path):  # noqa: F811
-    words = [f"method={method}", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / OWN[method]}']"]
+def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
+    words = ["method=moon", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'moon.py'}']"]
     checks.check_method(words, tmp_path)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("top", "algorithm"), [
-    pytest.param(top, algorithm, marks=accounted if top == "private, distilled" else ())
-    for top in ON_TOP for algorithm in FEDERATED_ALGORITHMS
-    if top != "chilled" and (top, algorithm) != ("private, distilled", "local")
+    ("clustered on a fleet, fine-tuned", "scaffold"), ("clustered on a fleet, fine-tuned", "fedrep"),
+    ("asynchronous, soup", "apfl"), ("asynchronous, soup", "fedgen"),
+    pytest.param("private, distilled", "fedper", marks=accounted),
+    pytest.param("private, distilled", "fedmd", marks=accounted),
 ])  # fmt: skip
-def test_engines_and_resumption_agree_for_every_combination(top, algorithm, tmp_path):
-    if top != "asynchronous, soup":  # whose clients train as those of the algorithm alone and as in fine-tuning
-        checks.check_engines_agree(words_of(top, algorithm), tmp_path / "interrupted", atol=1e-8)
-    checks.check_resumption(words_of(top, algorithm), tmp_path)  # distances between clients are there
+def test_combinations_resume_after_every_commit(top, algorithm, tmp_path):
+    checks.check_resumption(words_of(top, algorithm), tmp_path)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("network", NETWORKS)
 def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "SMALL_RUN", [word for word in checks.SMALL_RUN if "model." not in word])
@@ -121,7 +112,6 @@ def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
     checks.check_engines_agree(words, tmp_path)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", of_papers(RESUMED))
 def test_run_resumes_after_every_commit(name, tmp_path):
     checks.check_resumption(RESUMED[name], tmp_path)
@@ -164,7 +154,6 @@ def by_variance_of_labels(config, state, federation, *more):
     return requests
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "check", "message"), [
     ({"plan": moved_by_plan}, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
     ({"plan": by_variance_of_labels}, checks.check_clients_of_one_class, "the run has diverged"),

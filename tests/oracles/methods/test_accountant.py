@@ -71,7 +71,6 @@ def test_noise_for_returns_least_sufficient_noise():
     assert epsilon_after(mechanism(actual - 0.0003, 60, 60, **facts))(40) > 8.0
 
 
-@pytest.mark.thorough
 @accounted
 def test_epsilon_after_bounds_fixed_sampling_by_unsampled():
     """3 of 5 clients at z = 0.5 for 4 rounds: the bound of sampling is 63.1; that of the Gaussian mechanism, whose

@@ -164,7 +164,6 @@ def test_fedgen_generator_depends_on_label_and_reloads_exactly():
 SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
 
 
-@pytest.mark.thorough
 def test_texts(tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, "method=fedgen", *SMALL)
     assert len(rows) == 2 and all(row["generator_loss"] > 0 for row in rows)

@@ -24,7 +24,7 @@ from knot_runner.pipelines import scores
 from knot_runner.pipelines.clients import FederatedContext
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, replaced
 from tests.unit.methods.federated.plain import examples, hidden_outputs, linear_logits
 from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
 
@@ -123,7 +123,6 @@ THREE = (
 FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.server_distillation.batch_size=16", "training.lr=0.1")
 
 
-@pytest.mark.thorough
 def test_fedmd_records_accuracy_by_architecture(tmp_path, capsys):
     result, rows, weights = run(tmp_path, *FEDMD)
     said = " ".join(capsys.readouterr().out.split())
@@ -140,17 +139,6 @@ def test_fedmd_records_accuracy_by_architecture(tmp_path, capsys):
         right = sum(value * size for value, size in zip(told, sizes[number::3], strict=True) if size)
         assert own["clients"] == 2 and own["accuracy"] == pytest.approx(right / sum(sizes[number::3]))
         assert own["unweighted"] == pytest.approx(sum(told) / 2) and own["parameters"] == parameters
-
-
-@pytest.mark.thorough
-def test_texts_of_two_architectures(tmp_path):
-    small = [f"{{kind:bert,name:{name},head:plain,weights:scratch,vocab:train,vocab_size:600,hub_id:x,revision:x,"
-             f"hidden:{width},layers:1,heads:2,intermediate:16,dropout:0.1,per_party:{{}}}}"
-             for name, width in (("narrow", 8), ("wide", 16))]  # fmt: skip
-    result, rows, weights = run(tmp_path, *TINY_TEXTS, "method=fedmd", f"method.models=[{','.join(small)}]")
-    assert len(rows) == 2 and [own["clients"] for own in result["models"].values()] == [3, 2]
-    sizes = [weights[f"client/{client}/classifier.weight"].shape[1] for client in range(5)]
-    assert sizes == [8, 16, 8, 16, 8]
 
 
 def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):

@@ -36,7 +36,6 @@ def test_paper_effects_of_clustering_match_table_means(name):
 TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
-@pytest.mark.thorough
 def test_fedwad_table_1_reuses_runs_of_other_tables():
     few = ["method=clustered_fedavg", "partition.num_clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}

@@ -126,7 +126,6 @@ def test_clustered_frame_refuses_two_runs_per_cell(tmp_path):
         clustered_frame(load_runs([one, other]), {}, {})
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "grids"), [(80, 4), (100, 4), (120, 2)])
 def test_table_of_seven_columns_fits(whole, width, grids):
     text = shown(TerminalTable(build(whole)), width)

@@ -50,7 +50,6 @@ def test_coresets_of_codes_come_back_as_images(tmp_path):
     assert record.result["shape"] == [1, 8, 8]
 
 
-@pytest.mark.thorough
 def test_coreset_knn_records_coresets_and_resumes_from_commits(tmp_path, monkeypatch):
     alone = run(tmp_path / "alone", *KNN)
     result, kept = alone.result, alone.tensors("coreset")
@@ -96,7 +95,6 @@ CORESET_PRESET = [
 ]  # fmt: skip
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("preset", "words", "said", "rows"), [
     ("fedwad/coreset", CORESET_PRESET, "mnist, FedWaD, S=5: distance to all", {"exact": 12, "FedWaD, S=5": 12}),
     ("fedwad/knn", KNN_PRESET, "coreset_knn, num_clients 3, accuracy (%)", {"coreset_knn": 2, "fedper": 2}),

@@ -119,7 +119,6 @@ def test_image_sets_refuse_settings(changes) -> None:
         settings(**changes)
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_image_sets_of_real_data(data_root: Path) -> None:
     task, partition = load_image_sets(settings(missing=["kmnist"]), data_root)

@@ -127,7 +127,6 @@ def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
         compose_all(["task=image_sets", "method=fedavg"])
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_matrix_of_real_data_sets(tmp_path, data_root):
     small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]

@@ -45,7 +45,6 @@ def once(tmp_path_factory) -> RunRecord:
     return run(tmp_path_factory.mktemp("out"), *CLUSTERED)
 
 
-@pytest.mark.thorough
 def test_clustering_recovers_planted_groups_from_words(once):
     result = once.result
     groups = json.loads((once.folder / "partition.json").read_text())["groups"]
@@ -55,7 +54,6 @@ def test_clustering_recovers_planted_groups_from_words(once):
     assert {name.split("/")[1] for name in once.tensors()} == set("012")
 
 
-@pytest.mark.thorough
 def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
     out = once.folder.parents[2]
     folders = out / "artifacts/rounds"
@@ -66,7 +64,6 @@ def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
     assert len({path.name for path in folders.iterdir()}) == 2 * len(before)
 
 
-@pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.max_examples=60", "method.otdd.samples=40", "hardware.num_workers=1", "seed=0"]
     small += [f"paths.output_dir={tmp_path}"]
@@ -89,7 +86,6 @@ def test_coresets_of_texts_classify_them(tmp_path):
     assert 0 < record.result["metrics"]["accuracy"]["ALL"] <= 1
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""

@@ -27,7 +27,6 @@ def grid(tmp_path_factory):
     return jobs
 
 
-@pytest.mark.thorough
 def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
     results = {
@@ -72,7 +71,6 @@ def test_slope_by_hand():
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", rising)
 
 
-@pytest.mark.thorough
 def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
     real = figure_bound._record
 

@@ -61,7 +61,6 @@ def refusal(capsys, *words):
     return line
 
 
-@pytest.mark.thorough
 def test_bound_command_matches_method_bound_record(images, copied, capsys):
     asked, plain = images[0], copied[1]
     one, other, record = read_content(asked), read_content(plain), bound_of(asked)
@@ -78,7 +77,6 @@ def test_bound_command_matches_method_bound_record(images, copied, capsys):
     assert read_content(plain) == other  # a finished result is not edited
 
 
-@pytest.mark.thorough
 def test_rows_of_every_form_and_class(images):
     record = bound_of(images[0])
     wanted = [(form, "last_layer") for form in ("printed", "derived", "sharp", "sharp_empirical")]
@@ -133,7 +131,6 @@ def _mlp(weights, x):
     return torch.softmax(hidden @ weights["head.weight"].T + weights["head.bias"], 1)
 
 
-@pytest.mark.thorough
 def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, capsys):
     shutil.copytree(knot_run.folder.parents[2], tmp_path / "out")
     folder = tmp_path / "out" / knot_run.folder.relative_to(knot_run.folder.parents[2])
@@ -166,7 +163,6 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
     assert first_rows(example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
 
 
-@pytest.mark.thorough
 def test_bound_drops_held_out_training_texts(images, copied, monkeypatch):
     whole, real = bound_of(images[0]), bound.example_keys
 
@@ -196,7 +192,6 @@ def test_bound_rejects_unsuitable_runs_and_arguments(tmp_path, capsys, images, f
     check(refusal(capsys, federated))
 
 
-@pytest.mark.thorough
 def test_bound_rejects_missing_stages_or_changed_data(images, copied, tmp_path, capsys):
     asked, folder = copied
     (distilled,) = (one for one in (folder.parents[2] / "artifacts" / "distill").iterdir() if one.name[0] != ".")

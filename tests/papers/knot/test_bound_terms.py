@@ -82,13 +82,14 @@ def test_normalized_weights_sum_to_one_per_text():
         bound.normalized_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
 
 
-PLACES = {f"{task} {kind}": points_of(task, kind) for task in TASKS for kind in ("semantic", "onehot", "hybrid")}
-PLACES |= {f"{n} anywhere": torch.from_numpy(np.random.default_rng(4).normal(size=(n, 3))) for n in (6, 8)}
+PLACES = [*((task, kind) for task in TASKS for kind in ("semantic", "onehot", "hybrid")), (6, "random"), (8, "random")]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_exact_transport_matches_pot_and_normalizes_rows(place):
-    points, draws = PLACES[place], np.random.default_rng(3)
+@pytest.mark.parametrize(("task", "kind"), PLACES)
+def test_exact_transport_matches_pot_and_normalizes_rows(task, kind):
+    draws = np.random.default_rng(3)
+    is_random = kind == "random"
+    points = torch.from_numpy(np.random.default_rng(4).normal(size=(task, 3))) if is_random else points_of(task, kind)
     p, q = (rows(draws, 200, len(points)) for _ in range(2))
     cost = ground_cost(points).numpy()
     values, potentials = exact_transport(p, q, points)

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from knot_runner.cli.main import main
 from tests.gld23k import write_gld23k
 
@@ -14,7 +12,6 @@ SHORT = ["training.rounds=1", "training.local_epochs=1", "training.clients_per_r
 OWN = [f"method.personalization.{word}" for word in ("epochs=1", "checkpoints=1", "alphas=[0,0.5,1]")]
 
 
-@pytest.mark.thorough
 def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
     words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data_dir={data}", f"paths.output_dir={out}"]

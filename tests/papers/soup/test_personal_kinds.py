@@ -80,7 +80,6 @@ def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.thorough
 def test_clusters_are_combined_across(tmp_path):
     """Models of the last round are the clusters', and all clients are combined."""
     pairs = ["partition=pairs", "partition.num_clients=4", "partition.groups=[[0,1],[2,3]]"]
@@ -118,7 +117,6 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
     assert "partition.alter: 4 of 8 clients have reversed labels" in result["notes"]
 
 
-@pytest.mark.thorough
 def test_transfer_matrix_figure_shows_the_recorded_lambda(conflict, tmp_path, capsys):
     out, folder, result = conflict
     job = Job(folder.name, folder, "femnist", "fedavg", 0)
@@ -143,7 +141,6 @@ FEW = ["partition.num_clients=6", "training.clients_per_round=3", "model.hidden=
        "hardware.num_workers=1"]  # fmt: skip
 
 
-@pytest.mark.thorough
 def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     small = [
         f"method.personalization.{word}" for word in ("lr=0.05", "epochs=4", "checkpoints=2", "between=[1,1]", "grid=3")
@@ -167,7 +164,6 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     assert "above the line between the ends by at most" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
     overrides = [
         "experiment=soup/femnist",

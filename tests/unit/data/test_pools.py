@@ -170,7 +170,7 @@ def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, folder
 
 
 @pytest.mark.parametrize(("column", "dialogues", "repeated"), [(["one", "two"], 520, 0), ("two", 520, 465)])
-def test_restarting_dialogue_numbers_are_told_apart(task_dict, make, folder, column, dialogues, repeated):
+def test_repeated_dialogue_numbers(task_dict, make, folder, column, dialogues, repeated):
     """Nine episodes of 55 dialogues and one of 25, numbered from 0 in each; two utterances in each dialogue."""
     rows = [(number // 55, number % 55) for number in range(520) for _ in range(2)]
     task = load(task_dict, make, folder, rows, {"dialogue": column})

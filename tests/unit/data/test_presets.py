@@ -6,7 +6,7 @@ from knot_runner.data.load import load_task
 from tests.golden.messages import refuses
 from tests.unit.data.text_tasks import preset
 
-pytestmark = [pytest.mark.real_data, pytest.mark.thorough]
+pytestmark = pytest.mark.real_data
 
 
 def load(name, root, **changes):

@@ -108,7 +108,7 @@ def train_until(epoch, request, place, folder):
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path, monkeypatch, epoch):
+def test_train_network_resumes_in_any_epoch(request_, place, tmp_path, monkeypatch, epoch):
     undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
     train_until(epoch, request_, place, tmp_path / "b")
     assert Checkpoint(tmp_path / "b").load().step == (epoch - 1 or -1)
@@ -122,7 +122,7 @@ def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path
 
 
 @pytest.mark.parametrize(("criterion", "kept"), [("f1", 1), ("loss", 0)])
-def test_train_network_keeps_best_epoch_after_kill(request_, place, tmp_path, monkeypatch, criterion, kept):
+def test_resumption_keeps_best_epoch(request_, place, tmp_path, monkeypatch, criterion, kept):
     """The best came before the last commit; with ``loss``, it is the untrained start."""
     asked, scores = dataclasses.replace(request_, select=criterion), [0.9, 0.1, 0.2, 0.3][: 4 - kept]
     made = []

@@ -162,7 +162,6 @@ def test_phases_equal_plain_loops(place):
     compare(place, second, small.taught_by(model), student)
 
 
-@pytest.mark.thorough
 def test_run_records_and_shares_its_phase(tmp_path):
     result = run(tmp_path, *TWO_STAGE).result
     (phase,) = result["phases"]

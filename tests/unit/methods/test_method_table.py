@@ -24,7 +24,6 @@ print(sorted(name for name in sys.modules if name.startswith(folder) and name.en
 """
 
 
-@pytest.mark.thorough
 def test_method_table_imports_one_method_at_a_time():
     done = subprocess.run([sys.executable, "-c", ONE_IMPORTED], check=True, capture_output=True, text=True)
     before, after = done.stdout.splitlines()

@@ -51,7 +51,7 @@ def test_reasons_are_of_the_content_of_files(data, tmp_path: Path, change, found
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_reasons_detect_damage_of_equal_size_and_time(data, tmp_path: Path, settled: bool) -> None:
+def test_reasons_detect_damage_in_place(data, tmp_path: Path, settled: bool) -> None:
     path, was = data
     if settled:  # and so recorded with inode and time of change
         time.sleep(1.1 * fingerprints.TICK / 1e9)
@@ -200,7 +200,6 @@ def test_code_version_tracks_code_that_changes_numbers(package: Path) -> None:
     assert version() != before
 
 
-@pytest.mark.thorough
 def test_counted_code_imports_no_uncounted_code() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out, but for papers' own runs. Their results bring their summaries."""

@@ -24,8 +24,7 @@ configs = st.dictionaries(
 )
 
 
-@pytest.mark.thorough
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(configs, st.booleans())
 def test_config_is_read_as_yaml_reads_it(tmp_path, config, flow):
     path = tmp_path / "config.yaml"

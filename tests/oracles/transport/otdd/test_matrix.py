@@ -71,7 +71,6 @@ def test_exact_solver_has_float64_alone(sets, options):
     np.testing.assert_allclose(matrix, plain(data, options), rtol=1e-12)
 
 
-@pytest.mark.thorough
 def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, monkeypatch):
     """In all digits: two processes, and a second call that is given some of the pairs, of (2, 5) a part of a tile."""
     monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)

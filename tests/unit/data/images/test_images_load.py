@@ -28,7 +28,6 @@ def test_presets_order_classes_as_their_owners_do(name, count):
     assert classes == sorted(classes) and len(classes) == count
 
 
-@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "train", "test"), [
     ("femnist", 5936, 658), ("mnist", 20_000, 10_000), ("fashionmnist", 750, 150), ("cifar10", 10_000, 2000),

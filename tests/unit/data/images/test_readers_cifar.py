@@ -172,7 +172,7 @@ def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_read_cifar_limits_extended_header_size(write, load_cifar, tmp_path, monkeypatch, kind):
+def test_cifar_header_size_is_limited(write, load_cifar, tmp_path, monkeypatch, kind):
     """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
     whole = binary_files(write)
     content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()

@@ -104,7 +104,6 @@ def test_ray_is_an_extra(monkeypatch):
 
 
 @needs_ray
-@pytest.mark.thorough
 def test_ray_engine_matches_lean_on_real_ray():
     import ray
 

@@ -83,7 +83,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("algorithm", "changes", "hidden", "down", "up"), NUMBERS)
-def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, changes, hidden, down, up, paced):
+def test_fleet_clock_of_sent_numbers(algorithm, changes, hidden, down, up, paced):
     """Numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}

@@ -15,6 +15,7 @@ from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
 from tests.of_papers import WORDS, of_papers
+from tests.oracles.test_published import PUBLISHED, assert_holds
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: claims for name, preset in PRESETS.items() if (claims := claim_settings(preset["report"]).claims)}
@@ -24,21 +25,26 @@ PARTS = {
     "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
     "knot/grid": ["training.distill.batch_size=16", "method.loss.epsilon=1.0e-4,16"],
 }
-#: One of each family; composing the grids of the others takes a second each.
-QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim"}
+#: One of each folder; composing the grids of the others takes a second each.
+QUICK = ("chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim")
+#: The others, in three parts.
+OTHERS = [name for name in sorted(PRESETS) if name not in QUICK]
 
 
-@pytest.mark.parametrize(
-    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in sorted(PRESETS)]
-)
-def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
-    jobs, _ = compose_all([f"experiment={name}", f"paths.output_dir={tmp_path}", "seed=0", *PARTS.get(name, [])])
-    assert jobs
-    check_report(jobs[0].settings.report)
-    if name in CLAIMED:
-        verdicts = judge(references(jobs), jobs[0].settings.report, "make them")
-        assert [one.verdict for one in verdicts] == ["no runs"] * len(CLAIMED[name])
-        assert all(one.runs for one in verdicts), [one.text for one in verdicts if not one.runs]
+@pytest.mark.parametrize("names", [
+    *(pytest.param([name], id=name) for name in QUICK if name in PRESETS),
+    *(pytest.param(OTHERS[part::3], marks=pytest.mark.thorough, id=f"part {part}") for part in range(3)),
+])  # fmt: skip
+def test_presets_compose_runs_for_all_their_claims(names, tmp_path):
+    """And have the values that notes in ``conf/`` name."""
+    for name in names:
+        jobs, _ = compose_all([f"experiment={name}", f"paths.output_dir={tmp_path}", "seed=0", *PARTS.get(name, [])])
+        check_report(jobs[0].settings.report)
+        assert_holds(jobs[0].config, PUBLISHED["notes"].get(name, {}))
+        if name in CLAIMED:
+            verdicts = judge(references(jobs), jobs[0].settings.report, "make them")
+            assert [one.verdict for one in verdicts] == ["no runs"] * len(CLAIMED[name]), name
+            assert all(one.runs for one in verdicts), [one.text for one in verdicts if not one.runs]
 
 
 def test_planned_seeds_come_only_from_preset():

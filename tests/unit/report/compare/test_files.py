@@ -31,8 +31,7 @@ def read_csv(text):
     return {name: [line[i] for line in lines] for i, name in enumerate(head)}
 
 
-@pytest.mark.thorough
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows)
 def test_comparison_csv_keeps_frame_numbers_exactly(found):
     table = table_of(["method.x"], found, [F1], ["a line"])

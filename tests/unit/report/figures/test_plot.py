@@ -149,8 +149,7 @@ def test_boxes_show_each_client_and_confusion_shares_of_classes(out, tmp_path):
     np.testing.assert_allclose(axes.images[0].get_array(), [[400 / 6, 200 / 6], [25, 75]])
 
 
-@pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("width", [None, 3.35])
+@pytest.mark.parametrize(("name", "width"), [*((name, 3.35) for name in FIGURES), ("curves", None), ("names", None)])
 def test_texts_do_not_overlap(out, name, width, tmp_path):
     with figure_output(FigureOutput(("png", "pdf"), width)), figure_settings():
         drawing, _ = draw_runs(read_runs(out), PlotRequest(**FIGURES[name]))

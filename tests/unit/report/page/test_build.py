@@ -170,7 +170,6 @@ def test_page_embeds_figures_or_their_problem(finished):
     assert any(line.startswith("MELD: ") for line in bias.lines) and bias.about.startswith("Bars of B_k")
 
 
-@pytest.mark.thorough
 @pytest.mark.paper("knot")
 def test_page_of_a_figure_has_no_table(finished):
     view = page_of(finished, kind="bias")
@@ -259,7 +258,6 @@ report:
 """
 
 
-@pytest.mark.thorough
 def test_report_verb_writes_the_page(tmp_path, capsys):
     preset = tmp_path / "conf" / "experiment" / "mine" / "methods.yaml"
     preset.parent.mkdir(parents=True)
