@@ -138,17 +138,13 @@ RUNS = {
     "gaussians": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
     "texts": [*TINY, "task=sa", "training.local.batch_size=64"],
 }
-#: Those of them that take longest.
-HEAVY = ("matrix", "gaussians", "texts")
 
 
 def look(arguments, out):
     return preview.prepare(compose_all([*arguments, f"paths.output_dir={out}"])[0], out / "look")
 
 
-@pytest.mark.parametrize("name", of_papers(
-    [pytest.param(name, marks=pytest.mark.thorough) if name in HEAVY else name for name in RUNS]
-))  # fmt: skip
+@pytest.mark.parametrize("name", of_papers(list(RUNS)))
 def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")

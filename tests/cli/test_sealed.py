@@ -116,9 +116,7 @@ KINDS = {"federated": RUN, "probe": PROBE, "distance": DISTANCE, "matrix": SETS,
          "coreset": replaced(CORESET, "method.epochs=1")}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", of_papers(
-    [kind if kind == "federated" else pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS]
-))  # fmt: skip
+@pytest.mark.parametrize("kind", of_papers(list(KINDS)))
 def test_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
     assert main([*KINDS[kind], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert os.environ.get("HF_HUB_OFFLINE") is None

@@ -73,7 +73,7 @@ def test_null_is_filled_in_for_privacy(caplog):
         compose([*words, "privacy=user_level", "method.aggregation=weighted"])
 
 
-@pytest.mark.parametrize("size", [pytest.param("quick", marks=pytest.mark.thorough), "small"])
+@pytest.mark.parametrize("size", ["quick", "small"])
 def test_a_size_fits_every_kind_of_training(size):
     """Settings of the three kinds, on texts and images; those of an algorithm lie over its kind of task."""
     found = {}
