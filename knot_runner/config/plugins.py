@@ -77,7 +77,9 @@ class Table(UserDict[str, Entry]):
 
     def __getitem__(self, key: str) -> Entry:
         entry = super().__getitem__(key)
-        return load(entry) if isinstance(entry, str) and entry.startswith("knot_runner.") else entry
+        if isinstance(entry, str) and entry.startswith("knot_runner."):
+            return load(entry)
+        return entry
 
     def __contains__(self, key: object) -> bool:
         if key not in self.data:

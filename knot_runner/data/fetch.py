@@ -56,7 +56,9 @@ def wrong_content(path: Path, file: DataFile) -> str:
     if file.sha256 is None:
         return ""
     digest = sha256(path)
-    return "" if digest == file.sha256 else f"sha256 {digest[:12]}..., but the published file has {file.sha256[:12]}..."
+    if digest == file.sha256:
+        return ""
+    return f"sha256 {digest[:12]}..., but the published file has {file.sha256[:12]}..."
 
 
 def place_of(root: Path, file: DataFile) -> Path:
@@ -154,7 +156,9 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
         reason = getattr(problem, "reason", problem)
         return " ".join(str(reason).split()) or type(problem).__name__
-    return "" if end is None or received >= end else f"the download ended early, after {size_text(received)}"
+    if end is None or received >= end:
+        return ""
+    return f"the download ended early, after {size_text(received)}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

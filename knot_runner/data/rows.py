@@ -166,7 +166,9 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
     values = [identity(record.get(name)) for name in listed(column)]
     if None in values:
         return None
-    return values[0] if len(values) == 1 else " / ".join(value.replace("/", "//") for value in values)
+    if len(values) == 1:
+        return values[0]
+    return " / ".join(value.replace("/", "//") for value in values)
 
 
 def identity(value: Any) -> str | None:

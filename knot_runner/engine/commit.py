@@ -137,7 +137,9 @@ class Checkpoint:
     def log(self) -> list[LogRow]:
         """Return the rows logged so far."""
         path = self.folder / ROUNDS_FILE
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        if path.exists():
+            return [json.loads(line) for line in path.read_bytes().splitlines()]
+        return []
 
     def clear(self) -> None:
         """Delete the states of finished work, whose result is stored elsewhere. The log stays."""

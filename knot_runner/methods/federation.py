@@ -132,7 +132,9 @@ class Federation:
         limited to K.
         """
         wanted = self.training.clients_per_round
-        return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
+        if isinstance(wanted, int):
+            return min(wanted, len(self))
+        return max(int(float(wanted) * len(self)), 1)
 
     @property
     def rate(self) -> float:

@@ -133,7 +133,9 @@ class PartyFederation:
     @property
     def parties(self) -> list[StoredParty]:
         """Return all parties that have examples, without duplicates."""
-        return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
+        if self.transfer is self.server:
+            return self.teachers
+        return [*self.teachers, self.transfer]
 
     @cached_property
     def label_points(self) -> list[list[float]]:

@@ -50,7 +50,9 @@ def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) 
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
         return f"weights of shape {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
-    return "" if (weights >= 0).all() and weights.isfinite().all() else "a weight that is negative or not finite"
+    if (weights >= 0).all() and weights.isfinite().all():
+        return ""
+    return "a weight that is negative or not finite"
 
 
 WEIGHTINGS: Table[Weighting] = Table(

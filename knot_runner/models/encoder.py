@@ -18,7 +18,9 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     Raises:
         UserError: The images are too small.
     """
-    return _convolutions(spec, shape) if spec.kind == "conv" else _linear_layers(spec, shape)
+    if spec.kind == "conv":
+        return _convolutions(spec, shape)
+    return _linear_layers(spec, shape)
 
 
 class Autoencoder(nn.Module):

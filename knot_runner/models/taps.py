@@ -89,7 +89,9 @@ def default_taps(
     if kind == "maps":
         return list(zip(student_taps[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
-        return [(student_taps[-1], others[-1])] if student_taps and others else [("features", "features")]
+        if student_taps and others:
+            return [(student_taps[-1], others[-1])]
+        return [("features", "features")]
     if not student_taps or not others:
         student_taps, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
     return [(student_taps[(len(student_taps) - 1) // 2], others[(len(others) - 1) // 2])]

@@ -71,7 +71,9 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
             raise UserError(problem, f"method.algorithm={run.config.algorithm}", hint=hint)
     (logits,) = run.engine.logits([Inference(model, torch.arange(len(labels)))])
     predictions = own_predictions([logits[rows] for rows in test_rows], own_labels, seen)
-    return predictions if federation.unseen else replace(predictions, logits=logits, labels=labels)
+    if federation.unseen:
+        return predictions
+    return replace(predictions, logits=logits, labels=labels)
 
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
@@ -157,7 +159,9 @@ def measure_valid(run: FederatedContext, state: FederatedState) -> dict[str, flo
 
 def evaluation_temperature(config: Any, round: int) -> float:
     """Return the softmax temperature for ``tempered_loss`` in this round."""
-    return 1.0 if config.lr_control else scheduled(config.temperature, config.schedule, round)
+    if config.lr_control:
+        return 1.0
+    return scheduled(config.temperature, config.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:

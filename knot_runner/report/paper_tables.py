@@ -77,4 +77,6 @@ def read_printed(name: str) -> PrintedTable:
 def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -> float | None:
     """Return the printed number in a table of kind ``methods``; None if the paper prints none."""
     row = table.metrics.get(metric, {}).get(method)
-    return row[table.columns.index(dataset)] if row is not None and dataset in table.columns else None
+    if row is not None and dataset in table.columns:
+        return row[table.columns.index(dataset)]
+    return None

@@ -183,7 +183,9 @@ def command_for(runs: Sequence[Run]) -> str:
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
-    return f"{runs[0].command} --stale=rerun" if states & {"corrupt", "different data"} else runs[0].command
+    if states & {"corrupt", "different data"}:
+        return f"{runs[0].command} --stale=rerun"
+    return runs[0].command
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:

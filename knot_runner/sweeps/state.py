@@ -82,7 +82,9 @@ def clear_failure(folder: Path) -> None:
 def read_progress(folder: Path) -> JobProgress | None:
     """Return the progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
     progress = _read(JobProgress, folder / PROGRESS)
-    return progress if progress is not None and time.time() - progress.at < FRESH_SECONDS else None
+    if progress is not None and time.time() - progress.at < FRESH_SECONDS:
+        return progress
+    return None
 
 
 def status(folder: Path) -> str | None:

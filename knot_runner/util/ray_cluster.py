@@ -70,4 +70,6 @@ def _keep_handler(number: int, handler: object, set_handler: Callable[..., objec
 
     Only requests to ignore a signal take effect.
     """
-    return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)
+    if handler is signal.SIG_IGN:
+        return set_handler(number, handler)
+    return signal.getsignal(number)

@@ -145,7 +145,9 @@ def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
         f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, estimated from medians of finished jobs"
     )
     others = len(left) - len(medians)
-    return f"{text}. No time estimate for the other {counted(others, 'job')}" if others else text
+    if others:
+        return f"{text}. No time estimate for the other {counted(others, 'job')}"
+    return text
 
 
 def _kind(job: ComposedJob) -> tuple[str, str]:

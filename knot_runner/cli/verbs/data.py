@@ -67,7 +67,9 @@ def _state(data_set: DataSet, root: Path | None) -> str:
 
 
 def _where(root: Path | None) -> str:
-    return f"{_KEY}: {root}" if root else f"{_KEY}: not set. Use paths.data_dir=DIR or the variable KNOT_DATA"
+    if root:
+        return f"{_KEY}: {root}"
+    return f"{_KEY}: not set. Use paths.data_dir=DIR or the variable KNOT_DATA"
 
 
 def _size(size: int | None) -> str:
@@ -103,7 +105,9 @@ def _file_line(file: DataFile, root: Path | None) -> str:
     """Return the state of a local file, and the published size and checksum."""
     checksum = f"sha256 {file.sha256}" if file.sha256 else "no published checksum"
     published = f"published: {_size(file.size)}, {checksum}"
-    return published if root is None else f"{SAID[file_state(root / file.path, file)]}; {published}"
+    if root is None:
+        return published
+    return f"{SAID[file_state(root / file.path, file)]}; {published}"
 
 
 # --------------------------------------------------------------------------------------------------------- downloads

@@ -64,7 +64,9 @@ def _print_compositions(folder: str | None) -> None:
 
 def _described(path: Path, folder: str | None) -> str:
     text = describe_yaml(path)
-    return f"{text} ({path})" if folder is not None and path.is_relative_to(folder) else text
+    if folder is not None and path.is_relative_to(folder):
+        return f"{text} ({path})"
+    return text
 
 
 # ----------------------------------------------------------------------------------------------- the files

@@ -177,7 +177,9 @@ def _execute(candidate: Candidate, end: float) -> str:
     code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
     if code is None:
         return "the time limit is reached. Repeat the command to resume"
-    return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left" if code else ""
+    if code:
+        return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left"
+    return ""
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:

@@ -116,7 +116,9 @@ def other_owners(key: str, algorithm: str) -> str:
     """
     names = [name for family in FAMILIES.values() for name in family.settings]
     owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]
-    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
+    if owners:
+        return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}"
+    return ""
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:

@@ -147,4 +147,6 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
     if values.min() < 0 or values.max() > 1:
         raise UserError(f"expected pixels from 0 to 1, got {values.min()} to {values.max()}", where)
     steps = np.rint(values * 255)
-    return steps.astype(np.uint8) if np.abs(values - steps / 255).max() <= ROUNDED else values.astype(np.float32)
+    if np.abs(values - steps / 255).max() <= ROUNDED:
+        return steps.astype(np.uint8)
+    return values.astype(np.float32)

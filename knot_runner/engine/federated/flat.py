@@ -97,7 +97,9 @@ class FlatLayout:
         return torch.cat([torch.full((field.stop - field.start,), selected(field)) for field in self.parameters])
 
     def _matches(self, field: Field, pattern: str) -> bool:
-        return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
+        if pattern == "head":
+            return field.name.startswith(self.head)
+        return fnmatch.fnmatchcase(field.name, pattern)
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
         """Return a model's ``weights`` [P] outside the head, as views, and its ``buffers`` [Q]."""

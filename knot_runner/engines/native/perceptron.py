@@ -131,4 +131,6 @@ def _with_slack(images: Tensor) -> Tensor:
     """Return the images as [n, pixels], in memory that also has readable values after the last image."""
     values = images.new_zeros(images.numel() + OVERREAD)
     values[: images.numel()] = images.flatten()
-    return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)
+    if len(images):
+        return values[: images.numel()].view(len(images), -1)
+    return values[:0].view(0, 1)

@@ -77,7 +77,9 @@ def plan(config: DistillSettings, state: State, federation: PartyFederation, rou
     """Return the training requests of this round; [] when the method has finished."""
     schedule = config.schedule
     if isinstance(schedule, GenerationsSchedule):
-        return plan_generation(config, state, federation, round, schedule.generations) if "student" not in state else []
+        if "student" not in state:
+            return plan_generation(config, state, federation, round, schedule.generations)
+        return []
     untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
     if untrained:
         return [federation.supervised(teacher, "local") for teacher in untrained]

@@ -216,12 +216,16 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
     if "weights" not in state:
         return {}
     parts = {"weights": state["weights"][shared_of(config, federation)]}
-    return parts if config.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
+    if config.batchnorm == "frozen":
+        return parts
+    return parts | {"statistics": state["buffers"]}
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | slice:
     """Return the index of the parameters that clients share (``method.shared``): a mask [P], or a slice of all."""
-    return slice(None) if config.patterns == ("*",) else federation.layout.matching(config.patterns)
+    if config.patterns == ("*",):
+        return slice(None)
+    return federation.layout.matching(config.patterns)
 
 
 #: FedAvg, and FedProx, whose proximal term is in the objective

@@ -72,7 +72,9 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """Return the body; with ``first_head=averaged`` also the mean head, for clients that have no head of their own."""
     parts = averaging.received(config, state, federation, client)
-    return parts | {"weights": state["weights"]} if config.first_head == "averaged" else parts
+    if config.first_head == "averaged":
+        return parts | {"weights": state["weights"]}
+    return parts
 
 
 def deployed(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:

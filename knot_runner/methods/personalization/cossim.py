@@ -47,7 +47,9 @@ def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
     """
     kept = similarities > config.cutoff
     weights = kept.double() if config.form == "indicator" else similarities * kept
-    return weights if config.form == "unnormalized" else weights / weights.sum(1, keepdim=True)
+    if config.form == "unnormalized":
+        return weights
+    return weights / weights.sum(1, keepdim=True)
 
 
 def _check(config: CossimSettings, federation: Federation) -> list[str]:

@@ -37,4 +37,6 @@ def soup_models(
 
 
 def _steps(config: SoupSettings) -> list[int]:
-    return list(range(1, config.checkpoints + 1)) if config.at == "all" else [config.checkpoints]
+    if config.at == "all":
+        return list(range(1, config.checkpoints + 1))
+    return [config.checkpoints]

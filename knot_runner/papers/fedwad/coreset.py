@@ -134,7 +134,9 @@ def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> n
 
     If ``most`` is None or at least the number of rows, return all rows.
     """
-    return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
+    if most is None or len(rows) <= most:
+        return rows
+    return np.sort(rng.choice(rows, most, replace=False))
 
 
 def pull(

@@ -140,7 +140,9 @@ def excess(run: DistanceRun, key: str) -> dict[int, float]:
     """
     values = getattr(run.result, key) or []
     exact = run.result.exact
-    return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
+    if exact:
+        return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)}
+    return {}
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:

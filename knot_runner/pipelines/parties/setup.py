@@ -61,7 +61,9 @@ def make_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
         check_finished_teachers(context, task)
     make = image_federation if context.settings.on_images else text_federation
     federation = make(context, task, bias)
-    return with_teachers(federation, config, context.store) if isinstance(config, DistillSettings) else federation
+    if isinstance(config, DistillSettings):
+        return with_teachers(federation, config, context.store)
+    return federation
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:

@@ -55,7 +55,9 @@ def _agreement(run: Run) -> float | str | None:
 
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
     expect(where, measure, ClaimMeasure)
-    return measure if measure.read is None else replace(measure, read=checked(where, measure.read, _problem))
+    if measure.read is None:
+        return measure
+    return replace(measure, read=checked(where, measure.read, _problem))
 
 
 def _problem(value: object, run: Run) -> str:
@@ -250,7 +252,9 @@ class LearningCurve:
         """
         if measure == "time":
             moment = self.reaches(target, "clock")
-            return Reading(self.rows[-1]["clock"], bound=True) if moment is None else Reading(moment)
+            if moment is None:
+                return Reading(self.rows[-1]["clock"], bound=True)
+            return Reading(moment)
         first = self.reaches(target)
         rounds = self.rounds + 1 if first is None else int(first)
         cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds

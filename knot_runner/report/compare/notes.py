@@ -85,7 +85,9 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
     for key, column in first.items():
         if not (key.partition(".")[0] in shown or key in inside or column.str.startswith(("[", "{"), na=False).any()):
             values[key] = column
-    return [f"The rows also differ in settings that are not shown: {_settings(values)}."] if values else []
+    if values:
+        return [f"The rows also differ in settings that are not shown: {_settings(values)}."]
+    return []
 
 
 def _seeds(runs: RunSet, rows: int) -> list[str]:

@@ -291,4 +291,6 @@ def cost_lines(result: RunResult) -> list[str]:
     if unknown:
         text += f"; FLOPs at {' and '.join(unknown)} not counted"
     reached = costs.bytes_to_target
-    return [text] if reached is None else [text, f"{quantity(reached, 'B')} up and down until the target was reached"]
+    if reached is None:
+        return [text]
+    return [text, f"{quantity(reached, 'B')} up and down until the target was reached"]

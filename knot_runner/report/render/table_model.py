@@ -136,7 +136,9 @@ class ResultTable:
 
     def block_title(self, groups: Sequence[ColumnGroup]) -> str:
         """Return the heading of groups that share one grid; "" for a comparison."""
-        return "" if self.reading else groups[0].block or "; ".join(group.title for group in groups)
+        if self.reading:
+            return ""
+        return groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:

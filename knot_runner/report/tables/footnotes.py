@@ -83,7 +83,9 @@ def one_class(runs: Iterable[Run]) -> list[str]:
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
             names.append(f"{run.task} {run.method} {run.result.run_id}")
-    return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
+    if names:
+        return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."]
+    return []
 
 
 def embedded(runs: Iterable[Run]) -> str:

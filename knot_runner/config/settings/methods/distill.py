@@ -229,7 +229,9 @@ class DistillSettings:
 
 def teacher_names(count: int) -> list[str]:
     """Return the party names of a distillation's teachers."""
-    return ["teacher"] if count == 1 else [f"teacher {number + 1}" for number in range(count)]
+    if count == 1:
+        return ["teacher"]
+    return [f"teacher {number + 1}" for number in range(count)]
 
 
 def counted_teachers(method: Config) -> Config:

@@ -144,4 +144,6 @@ class ClusteringSettings:
     @property
     def neighbors(self) -> int | None:
         """Return K of ``sparseK``; None for other graphs."""
-        return int(self.graph.removeprefix("sparse")) if self.graph.startswith("sparse") else None
+        if self.graph.startswith("sparse"):
+            return int(self.graph.removeprefix("sparse"))
+        return None

@@ -87,7 +87,9 @@ class Lean(RequestEngine):
     def _result(self, request: EngineRequest) -> Result:
         """Execute the request in this process."""
         client = self._clients[request.network]
-        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
+        if isinstance(request, Inference):
+            return client.infer(request)
+        return client.train_client(request)
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
         """Yield the order of each request, and append its slot to ``slots``."""

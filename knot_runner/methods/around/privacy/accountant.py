@@ -136,7 +136,9 @@ def _events(privacy: UserPrivacy, multiplier: float) -> list[Any]:
 
 def _relation(privacy: UserPrivacy) -> Any:
     relations = _library().NeighboringRelation
-    return relations.REPLACE_ONE if _without_replacement(privacy) else relations.ADD_OR_REMOVE_ONE
+    if _without_replacement(privacy):
+        return relations.REPLACE_ONE
+    return relations.ADD_OR_REMOVE_ONE
 
 
 @functools.cache

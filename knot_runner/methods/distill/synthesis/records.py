@@ -130,4 +130,6 @@ def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Genera
 
 
 def _mean(values: Tensor) -> Tensor:
-    return values.double().mean(0) if len(values) else torch.zeros(values.shape[1], dtype=torch.float64)
+    if len(values):
+        return values.double().mean(0)
+    return torch.zeros(values.shape[1], dtype=torch.float64)
