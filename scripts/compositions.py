@@ -175,7 +175,8 @@ def markdown(found: Table) -> str:
         first, second = (one, other) if "privacy" in one else (other, one)
         refused.setdefault(first, []).append(second)
     pairs = [f"- `{one}`: `{'`, `'.join(others)}`" for one, others in sorted(refused.items())]
-    return "\n".join([*lines, "\nThese choices are not compatible with each other:\n", *pairs])
+    text = "\nIn each line, the choice before the colon is not compatible with any choice after it:\n"
+    return "\n".join([*lines, text, *pairs])
 
 
 def _cell(group: str, fitting: Iterable[str], names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ WORTH_SAYING = 1.0
 
 
 class Live:
-    """Shows a progress bar per running stage; a finished stage leaves one plain line with its seconds."""
+    """Shows a progress bar per running stage; a finished stage leaves a plain line with its duration."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -71,7 +71,8 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         if method.personalization is None:
             recorded = list(METRICS)
     elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
-        hint = "Use a grid, then 'knot-runner compare --best=MEASURE --over=KEYS' (selects on test examples)"
+        compare = "'knot-runner compare --best=MEASURE --over=KEYS'"
+        hint = f"Use a grid, then {compare}. Note that compare selects on test examples"
         raise UserError(f"method={method.name} records no validation metric to compare trials by", SWEEPER, hint=hint)
     shares = settings.shares or settings.held_out or method
     has_parts = type(method) in RECORDED and not settings.on_images  # data sets of texts have valid parts

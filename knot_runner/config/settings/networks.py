@@ -167,7 +167,7 @@ class MobilenetSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        _require_groups(self, [8, self.last], f"8 and last={self.last}")
+        _require_groups(self, [8, self.last], f"both 8 and model.last={self.last}")
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
         fits = self.norm != "group" or narrowest >= 2 * self.groups

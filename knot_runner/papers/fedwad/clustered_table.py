@@ -205,9 +205,8 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         graph = run.setting(GRAPH) or "none"
         clients = run.setting("partition.num_clients")
         if "clustering" not in run.config.get("method", {}):
-            raise UserError(
-                f"task={run.task} method={run.method}: not a federated run, so a clustered table cannot show it"
-            )
+            problem = "the run has no federated results, so a clustered table cannot show it"
+            raise UserError(f"task={run.task} method={run.method}: {problem}")
         if not isinstance(clients, int):
             problem = "partition.num_clients is not set, but the table has one row per number of clients"
             raise UserError(problem, f"partition={kind}", hint="Use pairs or shards")

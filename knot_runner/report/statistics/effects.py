@@ -148,7 +148,10 @@ POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values (1979). Decisions at alpha then have a family-wise error of at most alpha."""
+    """Return Holm's adjusted p-values (Holm 1979).
+
+    Rejecting those that are at most alpha keeps the family-wise error rate at or below alpha.
+    """
     order = np.argsort(values, kind="stable")
     adjusted = [1.0] * len(values)
     worst = 0.0

@@ -24,8 +24,8 @@ OPTIMAL, STOPPED = 1, 3
 def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
 
-    With up to 16 features, the distances have full precision. With more, they are computed by a matrix product relative
-    to the mean of y, with errors of about 1e-15 times the largest squared norm.
+    With up to 16 features, the distances have full precision. With more features, the mean of y is subtracted from all
+    points, and a matrix product computes the distances with errors of about 1e-15 times the largest squared norm.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]]))
     array([[ 0.],

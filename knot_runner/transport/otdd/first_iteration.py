@@ -1,9 +1,10 @@
-"""Computations done once per client for all its distances, the random draws of every pair, and the inputs of workers.
+"""Each client's part of iteration 1, which all its distances share. Also random draws of pairs, and inputs of workers.
 
 The means of FedWaD's measures are computed separately from the centered measures. With equal masses on all sides, the
 mean of a measure between ``a`` and ``b`` at t is ``(1 - t) a + t b``, whatever the plan. The plan does not depend on
-the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their means``. All stacked products
-(tile_distances.py) are therefore centered, so that a large common offset of the features costs no precision in float32.
+the means, and ``W2^2 = |difference of the means|^2 + W2^2 of the two centered measures``. The stacked products
+(tile_distances.py) therefore use centered points, so that a large common offset of the features costs no precision in
+float32.
 The means themselves are float64.
 """
 
