@@ -129,6 +129,7 @@ def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: O
     tiles: Iterator[dict[tuple[int, int], float]] | None = None
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
+        """Compute one tile of pairs."""
         nonlocal tiles
         matrix = state["matrix"]  # distances of finished pairs above the diagonal, otherwise NaN
         if tiles is None:

@@ -140,6 +140,7 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
     method, config, store = METHODS[context.method.algorithm], context.method, context.store
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
+        """Run one round of stages."""
         requests = method.plan(config, state, federation, round)
         if not requests:
             return None

@@ -204,17 +204,17 @@ def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None
 
 def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -> None:
     """Print the table of finished runs and write it as Markdown."""
-    from knot_runner.report.render.markup import TextGrid, markdown_document
     from knot_runner.report.render.terminal import TerminalColumn, output, results_grid
+    from knot_runner.report.render.text import escape_markdown
 
     rows = [cells for candidate in candidates if (cells := _cells(candidate))]
-    right = [head not in ("preset", "data") for head in HEADS]
     if rows:
-        columns = [
-            TerminalColumn(head, right=number, overflow="fold") for head, number in zip(HEADS, right, strict=True)
-        ]
+        columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
         output().print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
-    write_atomic(out / TABLE_FILE, markdown_document("Reproduced presets", [TextGrid(HEADS, right, rows)], problems))
+    lines = [f"| {' | '.join(HEADS)} |", "|---|---|--:|--:|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in rows]
+    lines += ["", *(f"- {escape_markdown(problem)}" for problem in problems), ""]
+    write_atomic(out / TABLE_FILE, "\n".join(lines))
     print(out / TABLE_FILE)
 
 

@@ -85,6 +85,7 @@ class FlatLayout:
                 raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
 
         def selected(field: Field) -> bool:
+            """Return whether a pattern selects the parameter."""
             chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
             return chosen and not any(self._matches(field, pattern) for pattern in unwanted)
 

@@ -156,6 +156,7 @@ class LocalWork:
         self.train_mode(model)
 
         def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+            """Return the loss to minimize, the loss to report, and its weight."""
             value = minimized = mean_loss(model, batch, loss, rows)
             if origins:
                 minimized = value + _proximal_term(recipe.proximal, model, origins)

@@ -13,7 +13,7 @@ from knot_runner.methods.contract import FurtherWork, RoundMethod, State
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Log entries that are summed over clusters.
-SUMS = ("bytes_down", "bytes_up", "dropped", "late", "partial", "distill_steps", "distill_tested")
+SUMMED = ("bytes_down", "bytes_up", "dropped", "late", "partial", "distill_steps", "distill_tested")
 #: Log entries that are averaged over clusters, and the entry with each cluster's weight.
 MEANS = {
     "staleness": "arrived",
@@ -56,11 +56,11 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 def joint_row(rows: list[State]) -> State:
     """Combine the log entries of the clusters.
 
-    Only the entries in :data:`SUMS` and :data:`MEANS` and the ``clock`` are kept. Each cluster has its own clock, and
+    Only the entries in :data:`SUMMED` and :data:`MEANS` and the ``clock`` are kept. Each cluster has its own clock, and
     the latest clock is reported. A mean is None if no cluster has any weight.
     """
     joint: State = {}
-    for name in SUMS:
+    for name in SUMMED:
         if any(name in row for row in rows):
             joint[name] = sum(row.get(name, 0) for row in rows)
     for name, weight in MEANS.items():

@@ -147,6 +147,7 @@ def _mean_teacher(
     clients = frozen_teachers(readers, work.examples, cached=True)
 
     def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
+        """Return the one teacher's outputs for a batch."""
         device = next(iter(inputs.values())).device
         taken = logits[positions.to(logits.device)].to(device)
         if not readers:

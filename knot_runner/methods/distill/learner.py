@@ -187,6 +187,7 @@ def frozen_teachers(
 
     @torch.no_grad()
     def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
+        """Return each teacher's outputs for a batch."""
         if originals is not None:
             inputs = {"x": originals.images[positions.to(originals.rows.device)]}
         outputs = []

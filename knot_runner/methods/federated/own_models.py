@@ -37,6 +37,7 @@ def plan_with(
     def changed_plan(
         config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
+        """Return the changed requests."""
         return [change(config, state, federation, request) for request in plan(config, state, federation, round)]
 
     return changed_plan

@@ -10,6 +10,7 @@ For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def run_tasks(
             yield from ((index, work(task, arrays)) for index, task in enumerate(tasks))
         return
     shared = SharedArrays(arrays)
-    with TaskPool(workers, ["knot_runner.transport.otdd.matrix"], _prepare, work, shared) as pool:
+    with closing(TaskPool(workers, ["knot_runner.transport.otdd.matrix"], _prepare, work, shared)) as pool:
         shared.memory.close()
         for index, error, result in pool.run(tasks):
             if error is not None:

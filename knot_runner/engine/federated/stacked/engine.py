@@ -149,6 +149,7 @@ class Stacked:
         """Return the rows and the loss of the client's objective, on the CPU."""
 
         def outputs(model: ClientModel, output: Literal["logits", "features"]) -> Tensor:
+            """Return the outputs of ``model`` on the training examples of the request."""
             return self.measuring.infer(Inference(model, request.rows, "train", output=output))
 
         inputs = ObjectiveInputs(
