@@ -137,6 +137,7 @@ def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, 
     assert re.fullmatch(f"knot-runner: {expected}", line), line
 
 
+@pytest.mark.thorough
 def test_guide_has_the_table_of_compositions(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     script = importlib.import_module("compositions")

@@ -83,7 +83,7 @@ def reproduced(folder, capsys, *words, code=0):
     capsys.readouterr()
     assert main(["reproduce", f"--config-dir={folder / 'conf'}", f"paths.output_dir={folder / 'out'}", *words]) == code
     table = folder / "out" / "reproduced.md"
-    return capsys.readouterr().err.splitlines()[1:], table.read_text().splitlines()[2:] if table.exists() else []
+    return capsys.readouterr().err.splitlines()[1:], table.read_text().splitlines() if table.exists() else []
 
 
 def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys):

@@ -106,6 +106,7 @@ def test_large_distance_run_keeps_only_end_measures(tmp_path):
     assert kept == {"xi/0", "xi/1", "xi/3"}
 
 
+@pytest.mark.thorough
 def test_toy_preset_matches_paper_gaps(tmp_path, capsys):
     few = [f"paths.output_dir={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
     assert main(["experiment=fedwad/toy", *few]) == 0

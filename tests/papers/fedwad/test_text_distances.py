@@ -64,6 +64,7 @@ def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
     assert len({path.name for path in folders.iterdir()}) == 2 * len(before)
 
 
+@pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.max_examples=60", "method.otdd.samples=40", "hardware.num_workers=1", "seed=0"]
     small += [f"paths.output_dir={tmp_path}"]

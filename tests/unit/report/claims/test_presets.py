@@ -27,13 +27,13 @@ PARTS = {
 }
 #: One of each folder; composing the grids of the others takes a second each.
 QUICK = ("chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim")
-#: The others, in three parts.
+#: All other presets.
 OTHERS = [name for name in sorted(PRESETS) if name not in QUICK]
 
 
 @pytest.mark.parametrize("names", [
     *(pytest.param([name], id=name) for name in QUICK if name in PRESETS),
-    *(pytest.param(OTHERS[part::3], marks=pytest.mark.thorough, id=f"part {part}") for part in range(3)),
+    pytest.param(OTHERS, marks=pytest.mark.thorough, id="others"),
 ])  # fmt: skip
 def test_presets_compose_runs_for_all_their_claims(names, tmp_path):
     """And have the values that notes in ``conf/`` name."""
