@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from knot_runner import compose
-from knot_runner.config.settings.families import METHOD_SETTINGS
 from tests.changed_settings import leaves
 from tests.of_papers import WORDS, of_papers
 
@@ -41,10 +40,6 @@ class Two:
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(ROOT / "scripts")
-    for name in [name for name in METHOD_SETTINGS if not METHOD_SETTINGS.is_built_in(name)]:  # plug-ins of other tests
-        monkeypatch.delitem(METHOD_SETTINGS.data, name)
-    for module in ("key_reference", "key_schema", "key_values"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
     import key_reference
 
     return key_reference

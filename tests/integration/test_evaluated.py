@@ -8,11 +8,11 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
+from tests.plugin_tables import tables_restored  # noqa: F401
 from tests.runs import command
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report import compared
@@ -36,14 +36,12 @@ kr.METHODS["wrong"] = dataclasses.replace(kr.METHODS["local"], one_model=True)
 
 
 @pytest.fixture
-def plugin(tmp_path):
+def plugin(tmp_path, tables_restored):  # noqa: F811
     """The override that loads the plug-in; its methods are removed after the test."""
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN)
     yield f"plugins=['{path}']"
     sys.modules.pop("mine", None)
-    for name in ("mine", "same", "wrong"):
-        METHODS.data.pop(name, None)
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_330,
-    "statement lines": 27_525,
-    "conditional expressions per 1,000 statement lines": 36.2,
-    "comprehensions per 1,000 statement lines": 66.0,
+    "nodes": 352_300,
+    "statement lines": 26_330,
+    "conditional expressions per 1,000 statement lines": 34.5,
+    "comprehensions per 1,000 statement lines": 63.9,
     "comprehensions that hold another per 1,000 statement lines": 1.2,
-    "string subscripts": 788,
-    '.get("...")': 154,
-    "Any": 430,
+    "string subscripts": 736,
+    '.get("...")': 135,
+    "Any": 400,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_830}, "tests": {"lines": 37_465}}
+OTHERS = {"scripts": {"nodes": 30_820}, "tests": {"lines": 36_560}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
