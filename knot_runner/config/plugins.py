@@ -76,9 +76,9 @@ class Table(UserDict[str, Entry]):
             self._settings[key] = self._options(self.data[key])
 
     def __getitem__(self, key: str) -> Entry:
-        entry = super().__getitem__(key)
+        entry: Entry = super().__getitem__(key)
         if isinstance(entry, str) and entry.startswith("knot_runner."):
-            return load(entry)
+            entry = load(entry)
         return entry
 
     def __contains__(self, key: object) -> bool:
