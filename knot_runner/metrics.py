@@ -195,9 +195,7 @@ def _values_problem(values: object, given: TestSet | ClassSums) -> str:
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
     fits = isinstance(values, np.ndarray) and values.shape == wanted.shape and np.isfinite(values).all()
-    if fits:
-        return ""
-    return f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
+    return "" if fits else f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
 
 
 def _problem(value: object, test: TestSet) -> str:

@@ -103,7 +103,7 @@ def figure_of(
         loaded = readable(jobs, reads, command)
         runs = finished(loaded)
         if needs:
-            runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
+            runs = runs_with(runs, needs, f"{needs!r} in its result, which this figure needs")
         status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
         status += not_counted(loaded)
         status += sources(runs)
