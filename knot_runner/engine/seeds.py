@@ -14,7 +14,7 @@ SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "pers
 
 
 def keyed(seed: int, *names: object) -> int:
-    """Return a 63-bit seed from the run's seed and names such as (stage, party, epoch)."""
+    """Return a 63-bit seed derived from the run's seed and names such as (stage, party, epoch)."""
     text = "/".join(SPELLING.get(str(name), str(name)) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -101,7 +101,7 @@ def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[t
     if len(set(users)) < len(users) or set(users) != data.keys():
         raise UserError(f"'users' ({len(users)} names) and 'user_data' ({len(data)}) have different writers", path)
     if len(counts) != len(users):
-        raise UserError(f"'users' has {len(users)} entries, but 'num_samples' has {len(counts)}", path)
+        raise UserError(f"'users' has length {len(users)}, but 'num_samples' has length {len(counts)}", path)
     for name, count in zip(users, counts, strict=True):
         yield name, _writer(f"{path}: writer {name!r}", data.pop(name), count, settings)
 

@@ -137,7 +137,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
         if has.get(name) != wanted[name]:
             raise UserError(
                 f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
-                "with the same task settings. Other runs may have trained on the student's test examples"
+                "with the same task settings. Another run may have been trained on the student's test examples"
             )
 
 

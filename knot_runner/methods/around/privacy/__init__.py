@@ -77,7 +77,10 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """Return the scale s of the part ``name``; in the second message, B for a part that does not hold logits."""
+        """Return the scale of the part ``name``: s in the first message (``phase`` 1).
+
+        In the second message, the scale is 1 for logits and B for other parts.
+        """
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
         return 1.0 if name in CENTERED else self.clip_logits
