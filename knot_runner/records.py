@@ -28,7 +28,7 @@ STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 PART_FILES = "state-part-*.safetensors"
 #: The program version and the layout of records, stored in every record. Records with other values are not read.
 #: Increase the layout when a record or the result of a shared stage changes.
-WRITTEN_BY = f"{__version__}, layout 1"
+WRITTEN_BY = f"{__version__}, layout 2"
 #: The final model of a run (the global one, or the student), and the run's settings.
 MODEL_FILE = "model.safetensors"
 CONFIG_FILE = "config.yaml"

@@ -155,6 +155,8 @@ class TextExamples:
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
         """See :meth:`ImageExamples.epoch`. ``drop_last`` excludes batches smaller than ``size``."""
+        if augment != "none":
+            raise ValueError(f"augment={augment} requires images")
         for positions in batches(self.lengths, size, draws):
             if len(positions) == size or not drop_last:
                 yield positions, self._inputs(positions)

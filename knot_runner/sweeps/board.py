@@ -70,6 +70,8 @@ class Board:
             if ended:
                 del self._waiting[name]
                 self._tell(f"{job.title}: {ended}")
+        for place, bar in enumerate(self._bars.values()):
+            self.bars.update(bar, visible=place < MAX_ROWS)
         text = f"{self._failed} failed" if self._failed else ""
         self.bars.update(self._all, completed=self._total - len(self._waiting), text=text)
 
@@ -79,7 +81,7 @@ class Board:
             self._begun.add(name)
             self._tell(f"{job.title}: starts  ->  {job.folder}")
         if name not in self._bars:
-            self._bars[name] = self.bars.add_task(job.title, text="", visible=len(self._bars) < MAX_ROWS)
+            self._bars[name] = self.bars.add_task(job.title, text="")
         text = f"{progress.stage}  {progress.text}"
         self.bars.update(self._bars[name], completed=progress.done, total=progress.total, text=text)
 

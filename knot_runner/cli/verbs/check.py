@@ -59,7 +59,10 @@ def check_command(options: argparse.Namespace) -> int:
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
     """Return a line for each task whose jobs hold out different default shares; [] if the preset explains them."""
-    if (jobs[0].settings.report or {}).get("unlike"):
+    from knot_runner.report.claims.spec import claim_settings
+
+    report = jobs[0].settings.report
+    if report and claim_settings(report).unlike:
         return []
     groups = defaultdict(list)
     for job in jobs:
@@ -150,5 +153,6 @@ def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
     return text
 
 
-def _kind(job: ComposedJob) -> tuple[str, str]:
-    return job.settings.task.name, job.arm or job.settings.method.name
+def _kind(job: ComposedJob) -> tuple[str, ...]:
+    names = [str((job.config.get(group) or {}).get("name")) for group in ("model", "training")]
+    return job.settings.task.name, job.arm or job.settings.method.name, *names

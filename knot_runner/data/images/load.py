@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings.image_tasks import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.provenance.fingerprints import Opened
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, nearest, unknown
 
 if TYPE_CHECKING:
     from knot_runner.data.checksums import DataFolder
@@ -98,6 +98,8 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     Raises:
         UserError: The data cannot be loaded. The message names the key or file.
     """
+    if settings.source == "local" and settings.local and settings.local.format == UNLABELED_FORMAT:
+        raise unknown("task.local.format", UNLABELED_FORMAT, IMAGE_FORMATS)
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":

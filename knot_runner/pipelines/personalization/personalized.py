@@ -47,7 +47,7 @@ MODELS_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class PersonalModels:
-    """The ``models`` that clients deploy, by client (empty if their files would be too large).
+    """The ``models`` that clients deploy, by client (empty if they would take too much memory).
 
     Attributes:
         predictions: The models' predictions on their clients' test examples.
@@ -98,7 +98,7 @@ class _Work:
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
-        """Return the points whose models may be deployed; none, with a note, if the files would be too large."""
+        """Return the points whose models may be deployed; none, with a note, if they would take too much memory."""
         points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:

@@ -172,8 +172,11 @@ class ManualBackward:
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """Return the number of test images at ``rows`` that are classified correctly."""
-        logits = self._logits(weights, normalized(self._test, rows, self._dtype))
-        return int((logits.argmax(1) == self._test.labels[rows]).sum())
+        correct = 0
+        for part in rows.split(INFERENCE_ROWS):
+            logits = self._logits(weights, normalized(self._test, part, self._dtype))
+            correct += int((logits.argmax(1) == self._test.labels[part]).sum())
+        return correct
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
         """Return the model's output [n, classes] for normalized ``images`` [n, C, H, W]."""

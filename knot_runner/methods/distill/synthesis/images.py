@@ -149,6 +149,10 @@ class OptimizedImages(Trainee):
         label = F.cross_entropy(logits, labels)
         return self.config.label * label + self.config.statistics * torch.stack(differences).sum() + prior
 
+    def weights(self) -> Tensors:
+        """Return no weights: the finished images are read from ``module``."""
+        return {}
+
     def images(self) -> Tensor:
         """Return all images, as pixels in 0..1, float32 [N, C, H, W]."""
         mean, std = channel_scales(self.request, torch.device("cpu"))
@@ -235,6 +239,10 @@ class GeneratedImages(Trainee):
         return torch.randn((count, self.config.latent), generator=generator(*names)).to(self.device)
 
     @torch.no_grad()
+    def weights(self) -> Tensors:
+        """Return no weights: the finished images are read from ``module``."""
+        return {}
+
     def images(self) -> Tensor:
         """Return images of the trained generator, as pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.config.images)
