@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 352_300,
+    "nodes": 352_440,
     "statement lines": 26_330,
     "conditional expressions per 1,000 statement lines": 34.5,
     "comprehensions per 1,000 statement lines": 63.9,
