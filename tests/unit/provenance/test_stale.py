@@ -113,7 +113,7 @@ CHANGED, GONE = ["data: train changed"], ["data: train no longer exists"]
     (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), CHANGED),
     (shutil.rmtree, GONE), (lambda folder: (shutil.rmtree(folder), folder.write_text("x")), GONE),
 ])  # fmt: skip
-def test_reasons_detect_changed_files_in_folder(change, found: list[str], tree, tmp_path: Path) -> None:
+def test_reasons_changed_folder(change, found: list[str], tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == found

@@ -25,7 +25,7 @@ def jobs(factory):
 
 
 @pytest.mark.parametrize(("name", "task"), [("confidence", "nli"), ("bias", "erc")])
-def test_single_column_figure_fits_without_clipping(factory, monkeypatch, tmp_path, name, task):
+def test_single_column_figure_fits(factory, monkeypatch, tmp_path, name, task):
     jobs = text_runs(factory, task)
     drawn, real = [], output.write_figure
     monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: drawn.append(figure) or real(figure, *more))
