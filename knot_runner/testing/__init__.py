@@ -2,8 +2,6 @@
 
 Each check raises ``AssertionError`` with a message that describes the problem, and needs no test framework.
 
-* :func:`check_engine`: an engine of ``hardware.engine``
-* :func:`check_launcher`: a launcher of ``hydra/launcher``
 * :func:`check_method`: a federated algorithm, with small runs
 * :func:`check_metric`: an entry of ``METRICS``
 * :func:`check_partition`: a partition of images over clients
@@ -15,8 +13,6 @@ Each check raises ``AssertionError`` with a message that describes the problem, 
 
 from knot_runner.testing.data import check_partition, check_reader
 from knot_runner.testing.distillation import check_term, check_weighting
-from knot_runner.testing.engines import check_engine
-from knot_runner.testing.launchers import check_launcher
 from knot_runner.testing.methods import check_method
 from knot_runner.testing.metrics import check_metric
 from knot_runner.testing.trackers import check_tracker

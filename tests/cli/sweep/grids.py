@@ -11,8 +11,10 @@ from unittest import mock
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
+from knot_runner.python import FinishedRun
+from knot_runner.records import require_result
 from knot_runner.sweeps.plan import write_plan
-from knot_runner.testing.launchers import runs_below as results  # noqa: F401  for tests of sweeps and endure.py
+from knot_runner.testing.methods import record_of
 from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent
@@ -61,6 +63,12 @@ def sweep_apart(out, *arguments, timeout=240, **env):
     env = {**os.environ, "COLUMNS": "200", **env}
     done = subprocess.run(command(out, *arguments), capture_output=True, text=True, timeout=timeout, env=env)
     return done.returncode, done.stderr
+
+
+def results(out):
+    """Folder -> record of every finished run below ``out``, without times."""
+    folders = [path.parent for path in out.glob("*/*/*/result.json")]
+    return {folder.relative_to(out): record_of(FinishedRun(folder, require_result(folder))) for folder in folders}
 
 
 def begun(out):

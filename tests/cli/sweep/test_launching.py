@@ -14,9 +14,8 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
 from knot_runner.sweeps.plan import PATIENT, STOP
 from knot_runner.sweeps.state import read_failure, write_failure
-from knot_runner.testing import check_launcher
 from knot_runner.util.processes import begin_child
-from tests.cli.sweep.grids import LAUNCHERS, composed, planned
+from tests.cli.sweep.grids import LAUNCHERS, begun, composed, planned, results, sweep
 from tests.fake_ray import faked
 from tests.tiny import TINY_IMAGES
 
@@ -166,9 +165,16 @@ NEEDS = {"joblib": "hydra_plugins.hydra_joblib_launcher", "submitit_local": "hyd
 
 
 @pytest.mark.parametrize("name", ["basic", "ray", *(pytest.param(name, marks=pytest.mark.thorough) for name in NEEDS)])
-def test_launcher_conforms(name, monkeypatch):
+def test_launcher_conforms(name, monkeypatch, tmp_path):
+    """A job with invalid settings affects no other, and finished jobs do not run again."""
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{name} needs {NEEDS[name]}")
     if name == "ray":
         faked(monkeypatch, resources={"CPU": 1.0})
-    check_launcher(name, *LAUNCHERS.get(name, [])[1:])
+    words, sizes = [f"hydra/launcher={name}", *LAUNCHERS.get(name, [])[1:]], "training.batch_size=8,4"
+    assert sweep(tmp_path / "basic", "training.rounds=1", sizes)[0] == 0
+    code, said = sweep(tmp_path / "own", "training.rounds=1", "training.batch_size=8,99999,4", *words)
+    assert code == 2 and len(list(tmp_path.glob("own/*/*/*/failed.json"))) == 1, said
+    starts = begun(tmp_path / "own")
+    assert results(tmp_path / "own") == results(tmp_path / "basic")
+    assert sweep(tmp_path / "own", "training.rounds=1", sizes, *words)[0] == 0 and begun(tmp_path / "own") == starts

@@ -1,70 +1,78 @@
-"""Every engine of the package, and one of a plug-in, trains clients and infers as the loop does."""
+"""Every engine trains clients of two networks and infers as the loop does, in any order and on any workers."""
 
 from __future__ import annotations
 
-import pytest
+import itertools
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
 
-from knot_runner.config.settings.groups import ENGINES
-from knot_runner.engine.federated.choose import make_loop
-from knot_runner.testing import check_engine
+import pytest
+import torch
+
+from knot_runner.config.settings.groups import ENGINES, HardwareSettings
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
+from tests.unit.engine.federated.cases import FAMILIES, MODELS, PLAIN, RECIPES, Case, cohort, images
 from tests.unit.engines.native_cases import needs_compiler
+
+#: The second has running statistics, and more weights than a chunk has logits.
+NETWORKS = (MODELS["mlp"], FAMILIES["wrn_batch"])
+CASES = {name: RECIPES[name] for name in ("plain", "momentum", "proximal", "decay_weights", "control")} | {
+    "AdamW": Case(replace(PLAIN, optimizer="adamw", lr=0.01))
+}
+PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
+
+
+def requests():
+    """Local trainings by name, and questions for logits and features: of no examples, and of more than one chunk."""
+    trainings, questions = {}, {}
+    for (name, case), number in itertools.product(CASES.items(), (0, 1)):
+        for request in cohort(NETWORKS[number], case, shared=False):
+            client = len(trainings)
+            trainings[f"{name}, client {client}"] = replace(request, client=client, network=number)
+    rows, outputs = torch.arange(INFERENCE_ROWS + 9) % 40, (("logits", False), ("features", False), ("features", True))
+    parts = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"), outputs)
+    for number, part, split, (output, many) in parts:
+        model = trainings[f"plain, client {4 * number}"].start
+        question = Inference(model, part, split, network=number, output=output, many=many)
+        questions[f"question {len(questions)}: {output}"] = question
+    return trainings, questions
+
+
+def answers(name, workers=1, turned=False):
+    """The engine's results by request and part, as tensors. Requests must stay as they are."""
+    hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
+    trainings, questions = (dict(reversed(each.items())) if turned else each for each in requests())
+    shape = NETWORKS[0].inputs
+    with closing(make_engine(hardware, NETWORKS, images(shape), images(shape, 40, 1))) as engine:
+        assert engine.train([]) == engine.logits([]) == []
+        trained = zip(trainings, engine.train(list(trainings.values())), strict=True)
+        found = {f"{key}: {part}": getattr(result, part) for key, result in trained for part in PARTS}
+        found |= zip(questions, engine.logits(list(questions.values())), strict=True)
+    for key, fresh in requests()[0].items():
+        assert torch.equal(trainings[key].start.weights, fresh.start.weights), key
+    return {key: torch.as_tensor(value, dtype=torch.float64) for key, value in found.items()}
+
+
+@cache
+def loop_answers():
+    return answers("loop")
 
 
 @pytest.mark.machine
 @pytest.mark.parametrize("name", ["lean", "stacked", pytest.param("native", marks=needs_compiler)])
 def test_engine_conforms(name):
-    check_engine(name, [1] if name == "stacked" else [1, 2])  # which has no workers
+    first = answers(name)
+    for key, value in loop_answers().items():
+        atol = 1e-9 * float(value.abs().max()) if value.numel() else 0.0
+        torch.testing.assert_close(first[key], value, rtol=0, atol=atol, msg=f"{key}: {{}}".format)
+    others = [answers(name, turned=True)]
+    if name != "stacked":  # which has no workers
+        others.append(answers(name, workers=2))
+    for other, key in itertools.product(others, first):
+        assert torch.equal(other[key], first[key]), key
 
 
 def test_engine_checks_cover_every_engine():
     assert {*ENGINES} <= {"loop", "lean", "stacked", "ray", "native"}
-
-
-def moved(requests, answers):
-    """A millionth more of the weights of one client."""
-    for answer in answers:
-        answer.weights.mul_(1 + 1e-6 * (answer.client == 7))
-    return answers
-
-
-def halved(requests, answers):
-    for request in requests:
-        request.model.weights.mul_(0.5)
-    return answers
-
-
-def first_alone(requests, answers):
-    """Of the first request, whichever that is, a rounding error more."""
-    for answer in answers[:1]:
-        answer.weights.mul_(1 + 1e-12)
-    return answers
-
-
-#: What an engine of a plug-in makes of the loop's answers, and what is said of it.
-ENGINES_OF_ONES_OWN = {
-    "the loop": ("train", lambda requests, answers: answers, ""),
-    "inexact": ("train", moved, "and loop: plain SGD, client 7: weights: Tensor-likes are not close!"),
-    "depends on the order": ("train", first_alone, "in reverse: plain SGD, client 0: weights: "),
-    "inexact logits": ("logits", lambda _, answers: [answer * 1.001 for answer in answers], "0: logits: "),
-    "writes into requests": ("logits", halved, "changes its requests"),
-    "answers the unasked": ("logits", lambda _, answers: answers or [0], "returns results that were not requested"),
-}
-
-
-@pytest.mark.parametrize("kind", ENGINES_OF_ONES_OWN)
-def test_check_engine_accepts_or_reports_plugin_engine(kind, monkeypatch):
-    method, change, said = ENGINES_OF_ONES_OWN[kind]
-
-    def own(inputs):
-        engine = make_loop(inputs)
-        answer = getattr(engine, method)
-        setattr(engine, method, lambda requests: change(requests, answer(requests)))
-        return engine
-
-    monkeypatch.setitem(ENGINES.data, "own", own)
-    monkeypatch.setattr("knot_runner.testing.engines._RECIPES", {"plain SGD": {}})
-    if not said:
-        check_engine("own", workers=[1])
-        return
-    with pytest.raises(AssertionError, match=said):
-        check_engine("own", workers=[1])
