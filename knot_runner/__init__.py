@@ -11,35 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: Public name -> the module that has it.
-_PLACES = {
-    **dict.fromkeys(
-        ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
-        "knot_runner.python",
-    ),
-    **dict.fromkeys(("AveragingSettings", "FederatedSettings"), "knot_runner.config.settings.methods.federated"),
-    **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
-    **dict.fromkeys(("ClientModel", "Inference", "LocalProgram", "LocalResult"), "knot_runner.engine.federated.cohort"),
-    "Objective": "knot_runner.engine.objectives",
-    **dict.fromkeys(("TRACKERS", "TrackedRun"), "knot_runner.engine.tracker"),
-    **dict.fromkeys(("METRICS", "Metric"), "knot_runner.metrics"),
-    "TestSet": "knot_runner.metrics",
-    **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
-    "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
-    "Exchange": "knot_runner.methods.messages",
-    **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
-    "local_request": "knot_runner.methods.federated.averaging",
-    **dict.fromkeys(("make_setup", "open_engine"), "knot_runner.pipelines.clients"),
-    "RunInputs": "knot_runner.pipelines.context",
-    "run_rounds": "knot_runner.pipelines.rounds",
-    **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
-    "FIGURES": "knot_runner.report.figures.registry",
-    "TABLE_KINDS": "knot_runner.report.tables.build",
-    **dict.fromkeys(("TableKind", "TableRequest"), "knot_runner.report.tables.kind"),
-    **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
-    "UserError": "knot_runner.util.errors",
+#: Module -> the public names that it has.
+_NAMES = {
+    "knot_runner.python": "claims compare compose run runs sweep table FinishedRun RunSelection",
+    "knot_runner.config.settings.methods.federated": "AveragingSettings FederatedSettings",
+    "knot_runner.config.settings.families": "Family register",
+    "knot_runner.engine.federated.cohort": "ClientModel Inference LocalProgram LocalResult",
+    "knot_runner.engine.objectives": "Objective",
+    "knot_runner.engine.tracker": "TRACKERS TrackedRun",
+    "knot_runner.metrics": "METRICS Metric TestSet",
+    "knot_runner.methods.losses": "LOSSES Loss",
+    "knot_runner.methods.weighting": "WEIGHTINGS",
+    "knot_runner.methods.contract": "METHODS Method",
+    "knot_runner.methods.messages": "Exchange",
+    "knot_runner.methods.distill.term": "TERMS Term",
+    "knot_runner.methods.federated.averaging": "local_request",
+    "knot_runner.pipelines.clients": "make_setup open_engine",
+    "knot_runner.pipelines.context": "RunInputs",
+    "knot_runner.pipelines.rounds": "run_rounds",
+    "knot_runner.report.claims.measures": "CLAIM_MEASURES ClaimMeasure",
+    "knot_runner.report.figures.registry": "FIGURES",
+    "knot_runner.report.tables.build": "TABLE_KINDS",
+    "knot_runner.report.tables.kind": "TableKind TableRequest",
+    "knot_runner.transport.federated": "Client Measure distance_between",
+    "knot_runner.util.errors": "UserError",
 }
+#: Public name -> the module that has it.
+_PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.families import Family, register

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy import ndarray
 
 from knot_runner.config.plugins import Table, checked, expect
 
 Direction = Literal["higher", "lower"]
 #: [C, d], of classes; None where they have none
-Coordinates = Sequence[Sequence[float]] | np.ndarray | None
+Coordinates = Sequence[Sequence[float]] | ndarray | None
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class ClassSums:
     by true class. The operator ``+`` adds the sums of two parts of a test set.
     """
 
-    hits: np.ndarray
-    predicted: np.ndarray
-    truth: np.ndarray
-    values: np.ndarray | None = None
+    hits: ndarray
+    predicted: ndarray
+    truth: ndarray
+    values: ndarray | None = None
 
     def __add__(self, other: ClassSums) -> ClassSums:
         values = None if self.values is None or other.values is None else self.values + other.values
@@ -46,34 +47,34 @@ class TestSet:
 
     __test__ = False  # not a class of tests
 
-    scores: np.ndarray  # [N, C]; the largest score in a row gives the predicted class
-    probabilities: np.ndarray  # [N, C], float64
-    labels: np.ndarray  # [N], true classes
+    scores: ndarray  # [N, C]; the largest score in a row gives the predicted class
+    probabilities: ndarray  # [N, C], float64
+    labels: ndarray  # [N], true classes
     coordinates: Coordinates = None  # [C, d], of the classes
-    logits: np.ndarray | None = None  # [N, C], if known
+    logits: ndarray | None = None  # [N, C], if known
     temperature: float | None = None  # T at which the method evaluates, if known
 
     @functools.cached_property
-    def confusion(self) -> np.ndarray:
+    def confusion(self) -> ndarray:
         """Return the confusion matrix [C, C] of counts: true class by predicted class."""
         classes = self.scores.shape[1]
         pairs = self.labels * classes + self.scores.argmax(1)
         return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
-def accuracies(sums: ClassSums) -> np.ndarray:
+def accuracies(sums: ClassSums) -> ndarray:
     """Return the share of correct predictions; 0 without examples."""
     return np.asarray(sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1))
 
 
-def macro_f1(sums: ClassSums) -> np.ndarray:
+def macro_f1(sums: ClassSums) -> ndarray:
     """Return the unweighted mean of F1 over the classes in truth or predictions (scikit-learn's ``macro``)."""
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
     return np.asarray(shares.sum(1) / np.maximum((either > 0).sum(1), 1))
 
 
-def distances_from_truth(test: TestSet) -> np.ndarray | None:
+def distances_from_truth(test: TestSet) -> ndarray | None:
     """Return || E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
     if test.coordinates is None:
         return None
@@ -81,7 +82,7 @@ def distances_from_truth(test: TestSet) -> np.ndarray | None:
     return np.asarray(np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1))
 
 
-def means_of_classes(sums: ClassSums) -> np.ndarray:
+def means_of_classes(sums: ClassSums) -> ndarray:
     """Return the unweighted mean, over the classes with examples, of each class's mean value."""
     assert sums.values is not None
     present = sums.truth > 0
@@ -89,13 +90,13 @@ def means_of_classes(sums: ClassSums) -> np.ndarray:
     return np.asarray(of_classes.sum(1) / present.sum(1))
 
 
-def means_of_examples(sums: ClassSums) -> np.ndarray:
+def means_of_examples(sums: ClassSums) -> ndarray:
     """Return the mean value over all examples."""
     assert sums.values is not None
     return np.asarray(sums.values.sum(1) / sums.truth.sum(1))
 
 
-def cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
+def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
     """Return -log softmax(z / T)[truth] of each example, in nats (FLex&Chill also divides by T in evaluations)."""
     if test.logits is None or temperature is None:
         return None
@@ -127,9 +128,9 @@ class Metric:
     over: Literal["pooled", "mean"] = "pooled"
     short: str = ""  # title in narrow columns
     #: the values [B] on B test sets or resamples, from their sums
-    of_sums: Callable[[ClassSums], np.ndarray] | None = None
+    of_sums: Callable[[ClassSums], ndarray] | None = None
     #: a value for each example [N], whose sums by class ``of_sums`` reads; None if undefined on this test set
-    of_examples: Callable[[TestSet], np.ndarray | None] | None = None
+    of_examples: Callable[[TestSet], ndarray | None] | None = None
     #: whether ``of_sums`` needs sums class by class; else claims sum over all classes, which is faster
     by_class: bool = True
     #: whether the metric needs logits. Finished runs have probabilities only, so it cannot be computed again
@@ -154,7 +155,7 @@ class Metric:
 
 
 def of_logits(
-    logits: np.ndarray, labels: np.ndarray, coordinates: Coordinates = None, temperature: float | None = None
+    logits: ndarray, labels: ndarray, coordinates: Coordinates = None, temperature: float | None = None
 ) -> TestSet:
     """Return the test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
     from scipy.special import softmax
@@ -194,7 +195,7 @@ def _values_problem(values: object, given: TestSet | ClassSums) -> str:
     if values is None and isinstance(given, TestSet):
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
-    fits = isinstance(values, np.ndarray) and values.shape == wanted.shape and np.isfinite(values).all()
+    fits = isinstance(values, ndarray) and values.shape == wanted.shape and np.isfinite(values).all()
     return "" if fits else f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
 
 
@@ -289,7 +290,7 @@ def measured(test: TestSet) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
+def measured_score(logits: ndarray, labels: ndarray) -> float:
     """Return :data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 

@@ -6,6 +6,7 @@ module checks these checksums.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
     return None if sealed_problem(value) else value
 
 
-def sealed_problem(value: Any) -> str:
+def sealed_problem(value: object) -> str:
     """Return why ``value`` is not a record of :func:`write_sealed`, as text after its path; "" if it is one."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
@@ -115,10 +116,12 @@ def require_result(folder: Path) -> RunResult:
         raise UserError("cannot be read", path)
     if problem := other_version(result):
         raise OtherVersionError(f"{path}: {problem}. Repeat the command to recreate it")
-    digests = result["digest"] if isinstance(result.get("digest"), dict) else {}
+    digests = result.get("digest")
+    if not isinstance(digests, dict):
+        digests = {}
     files = without(digests, RESULT_FILE)
     if problem := _checksum_problem([without(result, "digest"), files], digests.get(RESULT_FILE)):
-        raise UserError(f"{problem}", path)
+        raise UserError(problem, path)
     if result.get("run_id") != folder.name:
         raise UserError(f"belongs to another run ({result.get('run_id')!r:.100})", path)
     try:
@@ -149,11 +152,11 @@ def find_run(word: str, out: Path) -> Path:
     return folders[0]
 
 
-def _checksum_problem(content: Any, checksum: Any) -> str:
-    try:
-        return "" if checksum == digest(content, 64) else "does not match its checksum"
-    except (ValueError, RecursionError):  # NaN or endless nesting, which no run writes
-        return "does not match its checksum"
+def _checksum_problem(content: object, checksum: object) -> str:
+    with contextlib.suppress(ValueError, RecursionError):  # NaN or endless nesting, which no run writes
+        if checksum == digest(content, 64):
+            return ""
+    return "does not match its checksum"
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
@@ -225,6 +228,9 @@ def clear_states(folder: Path) -> None:
 
 def _digests(folder: Path) -> dict[str, str]:
     """Return name -> sha256 (hex) of every file that is part of the run's result."""
-    files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
-    files = (path for path in files if not path.match(PART_FILES))
-    return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}
+    digests = {}
+    for path in sorted(folder.glob("[!.]*")):
+        is_left_out = path.name in NOT_SEALED or path.suffix == ".tmp" or path.match(PART_FILES)
+        if path.is_file() and not is_left_out:
+            digests[path.name] = sha256(path)
+    return digests

@@ -18,8 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from corrupt import numbers
 from process_tree import spread, timed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.cli.sweep.grids import results
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = [f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue"]
@@ -94,9 +96,9 @@ def _seconds(commands: list[list[str]]) -> float:
 
 def _compare(folder: Path) -> None:
     """Check that results and rounds under ``joblib`` equal those of the runs one after another."""
-    apart = dict[str, Any]()
-    for place in (folder / "apart", *(folder / "apart").glob("*_*")):
-        apart |= numbers(place)
-    for name, found in numbers(folder / "joblib").items():
+    apart = results(folder / "apart")
+    for place in (folder / "apart").glob("*_*"):
+        apart |= results(place)
+    for name, found in results(folder / "joblib").items():
         if found != apart[name]:
             raise SystemExit(f"{name}: joblib gives another result")

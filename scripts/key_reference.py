@@ -165,10 +165,8 @@ def page() -> str:
         if lines:
             parts.append("\n".join(lines) + "\n")
     parts.append(PEERS)
-    ours: dict[str, list[str]] = {}
-    for peer, names in PEER_NAMES.items():
-        ours.setdefault(names.replace(" ", "` or `"), []).append(f"`{peer}`")
-    parts += [f"- `{name}`: {', '.join(peers)}" for name, peers in ours.items()]
+    for names, peers in PEER_NAMES.items():
+        parts.append(f"- `{names.replace(' ', '` or `')}`: `{peers.replace(' ', '`, `')}`")
     return "\n".join(parts) + "\n"
 
 

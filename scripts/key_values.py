@@ -38,9 +38,9 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, P
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.strict import hints_of
+from knot_runner.util.config_yaml import LOADER
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Place in the config -> the dataclasses of settings that may stand there. What these hold is found from their types.
 ROOTS: dict[str, list[type]] = {
     "": [Settings],

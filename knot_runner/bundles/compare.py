@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from knot_runner.config.strict import content_of
 from knot_runner.metrics import ACCURACY
@@ -57,7 +57,7 @@ class Comparison:
 
 
 #: (path, recorded value, new value)
-ValuePair = tuple[str, Any, Any]
+ValuePair = tuple[str, object, object]
 #: Whether an accuracy lies in the interval of the recorded one, and a line on it.
 Judged = tuple[bool, str]
 
@@ -84,7 +84,8 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
         rows: Recorded rows of the log.
         new_rows: Rows of a rerun with fewer rounds.
     """
-    count, judged = _test_examples(was).get("ALL", 0), []
+    count = _test_examples(was).get("ALL", 0)
+    judged = []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
         if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
             judged = [_judged(f"of round {number}", old[ACCURACY], new[ACCURACY], count)]
@@ -152,7 +153,7 @@ def _digests(result: RunResult) -> dict[str, str]:
 ABSENT = object()
 
 
-def _pairs(was: Any, now: Any, path: str = "") -> Iterator[ValuePair]:
+def _pairs(was: object, now: object, path: str = "") -> Iterator[ValuePair]:
     """Yield (path, recorded value, new value) for everything in the record except :data:`PASSING`.
 
     Values that only the new run has are ignored, because a shortened run evaluates its last round.
@@ -168,29 +169,29 @@ def _pairs(was: Any, now: Any, path: str = "") -> Iterator[ValuePair]:
         yield path, was, now
 
 
-def _close(old: Any, new: Any) -> bool:
+def _close(old: object, new: object) -> bool:
     """Return whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
         return False
     return math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
-def _gap(old: Any, new: Any) -> float:
+def _gap(old: object, new: object) -> float:
     """Return the relative difference of two values; infinite unless both are numbers."""
     if not _is_number(old) or not _is_number(new):
         return math.inf
     return float(abs(old - new) / max(abs(old), abs(new), ABSOLUTE))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _is_share(value: Any) -> bool:
+def _is_share(value: object) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is ABSENT:
         return "absent"
     text = f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -101,7 +101,8 @@ def _unpack(path: Path, archive: BinaryIO, temporary: Path) -> list[str]:
         ValueError: A member is not a file of a run.
         UserError: The members are too many, or too large.
     """
-    folders, sizes = {}, []
+    folders = {}
+    sizes = []
     while (header := read_header(archive)) != END:
         name, size = header
         member = _MEMBER.fullmatch(name)

@@ -114,7 +114,8 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
             raise UserError(problem)
         require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
-        hardware, family = job.settings.hardware, family_of(job.method)
+        hardware = job.settings.hardware
+        family = family_of(job.method)
         if family.trains and is_host(hardware.device) and (hardware.num_workers or cores()) > 1:
             begin_server(list(family.preload))
     try:

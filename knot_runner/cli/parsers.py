@@ -242,7 +242,8 @@ def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str
 
     Raises :class:`UserError`.
     """
-    names, keys = [], {}
+    names = []
+    keys = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:

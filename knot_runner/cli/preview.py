@@ -62,16 +62,20 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
     tasks = SharedTasks()
     services = Services(images=tasks.images, texts=tasks.texts, unlabeled=tasks.unlabeled)
-    result, titles = Preview(), set()
+    result = Preview()
+    titles = set()
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():
             job = group[0]
             seen = inspected(job, folder, services)
             result.notes.update(dict.fromkeys(seen.notes, len(group)))
             lines = seen.counts.lines() if seen.counts else []
-            title, seed, partition = job.settings.task.name, "", job.settings.partition
+            title = job.settings.task.name
+            seed = ""
+            partition = job.settings.partition
             if partition is not None:
-                title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
+                title = f"{title}, {partition.kind}"
+                seed = f", seed {job.settings.seed}"
             if lines and title not in titles:
                 titles.add(title)
                 result.counts[f"{title}{seed}"] = lines
@@ -111,4 +115,4 @@ def _prepared_key(job: ComposedJob) -> str:
     is_drawn = config.get("partition") or family_of(job.method).training == "rounds"
     groups = [config.get(group) for group in ("task", "partition", "transfer", "model")]
     seed = job.settings.seed if is_drawn else None
-    return digest([*groups, config["paths"]["data_dir"], training, seed, method])
+    return digest([*groups, job.settings.paths.data_dir, training, seed, method])

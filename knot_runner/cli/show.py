@@ -47,10 +47,12 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep`` is as in
     :func:`references`.
     """
-    name, requested = preset.name, figures_of(preset.spec)
+    name = preset.name
+    requested = figures_of(preset.spec)
     if not requested:
         raise UserError(f"plot {name}: this preset is a table. Run: {_verb(preset, 'table')}")
-    jobs, notes = references(preset.jobs, keep), preset.spec.get("notes", [])
+    jobs = references(preset.jobs, keep)
+    notes = preset.spec.get("notes", [])
     for drawn, figure in requested.items():
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
         path = folder_for(preset.out, "figures") / file
@@ -68,7 +70,9 @@ def show_partition(job: ComposedJob) -> None:
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
 
-    settings, name, seed = job.settings, job.settings.task.name, job.settings.seed
+    settings = job.settings
+    name = job.settings.task.name
+    seed = job.settings.seed
     if settings.partition is None:
         chosen = f"task={name} method={settings.method.name}"
         raise UserError(f"plot partition: {chosen} has no partition over clients. Use, for example, task=femnist")
@@ -142,6 +146,7 @@ def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
     """Return ``job`` for reports: an arm replaces the method's name and becomes the setting ``arm``."""
     settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
-        config, method = {**config, ARM: job.arm}, job.arm
+        config = {**config, ARM: job.arm}
+        method = job.arm
         label = ", ".join(without_arm(label.split(", ")))
     return Job(job.run_id, job.folder, settings.task.name, method, settings.seed, label, config, data)

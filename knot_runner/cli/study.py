@@ -154,7 +154,8 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     # with constant_liar, trials of one batch keep apart
     sampler = optuna.samplers.TPESampler(seed=study.seed, constant_liar=study.together > 1)
     drawn = optuna.create_study(direction=direction, sampler=sampler)
-    best, worst = None, 0
+    best = None
+    worst = 0
     for first in range(0, study.trials, study.together):
         trials = [drawn.ask(space) for _ in range(min(study.together, study.trials - first))]
         with messages_to(lambda text: None):  # automatic choices were logged for the example
@@ -185,7 +186,8 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 def _read(arguments: Sequence[str]) -> Study:
     """Return the study of a command line. Raises :class:`UserError`."""
     options = read_flags(arguments)
-    values, rest = dict(DEFAULTS), []
+    values = dict(DEFAULTS)
+    rest = []
     for word in options.words:
         key, _, value = word.partition("=")
         if key in values:
@@ -195,7 +197,8 @@ def _read(arguments: Sequence[str]) -> Study:
     for key, text in values.items():
         if not text.isdecimal() or not (key != SAMPLER_SEED) <= int(text) <= MAX_JOBS:
             raise UserError(f"expected a positive whole number, got {message_text(text)!r}", key)
-    words, space = [flag for flag in options.flags if flag != "--multirun"], []
+    words = [flag for flag in options.flags if flag != "--multirun"]
+    space = []
     for override in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
         if not override.is_sweep_override():
             words.append(typed_line(override))

@@ -111,7 +111,9 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 def code_changes(record: Facts) -> list[str]:
     """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
-    changes, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    changes = []
+    code = record["code"]
+    torch = _public(record["versions"]["torch"])
     if code != code_version():
         changes.append(f"code {code}, now {code_version()}")
     for plugin, version in record["plugins"].items():
@@ -175,7 +177,8 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
     """
     if data is None:
         return []
-    root, now = Path(data).expanduser(), now or Now()
+    root = Path(data).expanduser()
+    now = now or Now()
     changes = ((row["path"], now.change(root, Opened(**row))) for row in result.files)
     return [f"{DATA_CHANGE}{path} {change}" for path, change in changes if change]
 

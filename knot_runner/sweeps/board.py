@@ -31,7 +31,8 @@ class Board:
     """Context manager that shows the progress of ``jobs`` from a thread; ``finished``: number of jobs done before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
-        self._total, self._console = finished + len(jobs), console
+        self._total = finished + len(jobs)
+        self._console = console
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
         self._begun: set[str] = set()
@@ -93,7 +94,8 @@ class Board:
         if failure is None or failure.at < self._since:
             return ""
         self._failed += 1
-        known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
+        known = failure.cause in self._causes
+        self._causes.add(failure.cause)
         return "failed with the same error" if known else f"failed: {failure.cause}"  # report a common error once
 
     def _tell(self, text: str) -> None:

@@ -100,7 +100,8 @@ def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]
     Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`, which writes at most once per
     ``HEARTBEAT_SECONDS``.
     """
-    path, last = folder / PROGRESS, 0.0
+    path = folder / PROGRESS
+    last = 0.0
 
     def watch(stage: str, done: int, total: int, text: str) -> None:
         nonlocal last

@@ -52,7 +52,8 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
-        before, read = _contents(root), partial(_read, reader, root, source)
+        before = _contents(root)
+        read = partial(_read, reader, root, source)
         whole, _ = read()
         assert [example for example, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
         with opened_files() as opened:
@@ -61,18 +62,21 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
         assert _contents(root) == before, "a file of the folder was written"
         assert opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}"
         assert not recorded or opened <= recorded, f"the record lacks some of {opened}"
-        for entry in [source] if isinstance(source, str) else [*source.local.train, *source.local.test]:
-            hidden = (top := root / Path(entry).parts[0]).rename(root.with_name("hidden"))
+        of_texts = isinstance(source, str)
+        for entry in [source] if of_texts else [*source.local.train, *source.local.test]:
+            top = root / Path(entry).parts[0]
+            hidden = top.rename(root.with_name("hidden"))
             assert top.name in _outcome(read)[1], f"no UserError names {entry}, which is absent"
             hidden.rename(top)
         for path in sorted(opened):
-            content, checksums = path.read_bytes(), root / CHECKSUMS
+            content = path.read_bytes()
+            checksums = root / CHECKSUMS
             for stop in np.linspace(0, len(content) - 1, 12, dtype=int):
                 path.write_bytes(content[:stop])
                 result, problem = _outcome(read)
                 named = path.name in problem or (result and all(example in whole for example in result[0]))
                 assert named, f"no UserError names {path.name}, cut to {stop} bytes"
-            path.write_bytes(content + b"\xff" if isinstance(source, str) else content)  # not UTF-8
+            path.write_bytes(content + b"\xff" * of_texts)  # not UTF-8
             checksums.write_text(f"{'0' * 64}  {path.relative_to(root).as_posix()}\n")
             assert path.name in _outcome(read)[1], f"no UserError names {path.name}, which was altered"
             checksums.unlink()
@@ -83,10 +87,14 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
     """Return (label, pixels) of each image, or (columns, line) of each text, and the recorded files."""
     if isinstance(source, str):
         return [(columns, number) for number, columns in TEXT_READERS.get(reader, reader)(root / source)], set()
-    folder, examples = open_folder(root), []
+    folder = open_folder(root)
+    examples = []
     parts = IMAGE_READERS.get(reader, reader)(folder, source)
-    for images in [part for part in (parts.train, parts.test) if part is not None]:
-        assert not images_problem(images, source), images_problem(images, source)
+    for images in (parts.train, parts.test):
+        if images is None:
+            continue
+        problem = images_problem(images, source)
+        assert not problem, problem
         examples += zip(images.labels.tolist(), [pixels.tobytes() for pixels in images.pixels], strict=True)
     return examples, recorded_files(folder.files, root)
 

@@ -102,12 +102,10 @@ def _made(term: Term, settings: Any, networks: Networks) -> TermLoss:
     return loss.eval() if isinstance(loss, nn.Module) else loss
 
 
-def _asked(
-    loss: TermLoss, networks: Networks, rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
-) -> tuple[Tensor, list[Tensor]]:
-    """Return the loss of the examples ``rows``, and its gradients for the student's outputs (0 if unused)."""
+def _asked(loss: TermLoss, networks: Networks, *rows: Tensor, **batch: Any) -> tuple[Tensor, list[Tensor]]:
+    """Return :func:`_value`, and its gradients for the student's outputs (0 if unused)."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
-    value = _value(loss, [leaves, *networks[1:]], rows, labels, seed)
+    value = _value(loss, [leaves, *networks[1:]], *rows, **batch)
     return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
 
 
@@ -137,7 +135,8 @@ def check_weighting(weighting: str | Weighting) -> None:
         AssertionError: The weighting breaks one of these rules.
     """
     function, biased = (weighting, True) if callable(weighting) else (WEIGHTINGS[weighting], needs_bias(weighting))
-    q, shares = torch.arange(72.0).cos().reshape(6, 3, 4).softmax(2), torch.tensor([0.2, 0.3, 0.5])
+    q = torch.arange(72.0).cos().reshape(6, 3, 4).softmax(2)
+    shares = torch.tensor([0.2, 0.3, 0.5])
     biases = torch.arange(12.0).sin().reshape(3, 4).softmax(1)
 
     def weigh(q: Tensor, shares: Tensor = shares, biases: Tensor = biases) -> Tensor:
@@ -146,7 +145,9 @@ def check_weighting(weighting: str | Weighting) -> None:
         assert (weights >= 0).all() and weights.isfinite().all(), f"weights that are negative or not finite: {weights}"
         return weights
 
-    whole, order, rows = weigh(q), [2, 0, 1], [4, 1]
+    whole = weigh(q)
+    order = [2, 0, 1]
+    rows = [4, 1]
     moved = weigh(q[:, order], shares[order], biases[order])
     assert torch.allclose(moved, whole[:, order]), "weights depend on the order of the teachers"
     assert torch.allclose(weigh(q[rows]), whole[rows]), "weights depend on the other examples"

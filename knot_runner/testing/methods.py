@@ -18,13 +18,15 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import torch
-from safetensors.torch import load
+from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.config.strict import content_of, without
 from knot_runner.engine.commit import Commits
 from knot_runner.python import FinishedRun, run
+from knot_runner.records import MODEL_FILE
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 #: A run of less than a second: the embedded digits, six clients, three clients per round, and a narrow model.
 SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
@@ -33,6 +35,8 @@ SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "par
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
 #: Result and rows of a finished run without times, and the bytes of its models and predictions, by name.
 Record = dict[str, Any]
+#: Tensors of a method's state, by name.
+State = dict[str, Tensor]
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:
@@ -49,7 +53,7 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that one worker process and two give bitwise equal results, rows and models."""
     lean = "hardware.engine=lean"
-    first, second = (_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
+    first, second = (_finished(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
     _require_same(first, second, "two workers and one")
 
 
@@ -58,15 +62,18 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
 
     The run is interrupted after each of its commits, one per round, and started again.
     """
-    alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
+    alone = _finished(words, folder / "alone")
+    resumed = None
+    interruptions = 0
     while resumed is None:
         try:
             with _commits_of_each_round(Mock(side_effect=KeyboardInterrupt)):
-                resumed = _record(words, folder / "interrupted")
+                resumed = _finished(words, folder / "interrupted")
         except KeyboardInterrupt:
             interruptions += 1
         assert interruptions < 100, "an interrupted run makes no progress"
-    assert interruptions >= len(alone["rows"]), f"{interruptions} commits of {len(alone['rows'])} rounds"
+    rounds = len(alone.rounds)
+    assert interruptions >= rounds, f"{interruptions} commits of {rounds} rounds"
     _require_same(alone, resumed, "an interrupted run and one left alone")
 
 
@@ -78,9 +85,10 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
     An engine that refuses the model or the algorithm (a ``UserError`` for ``hardware.engine``) is left out.
     """
 
-    def numbers(engine: str) -> dict[str, Tensor]:
-        record = _record(words, folder, "hardware.precision=float64", f"hardware.engine={engine}")
-        return {**load(record["model.safetensors"]), "losses": torch.tensor([row["loss"] for row in record["rows"]])}
+    def numbers(engine: str) -> State:
+        finished = _finished(words, folder, "hardware.precision=float64", f"hardware.engine={engine}")
+        losses = torch.tensor([row["loss"] for row in finished.rounds])
+        return {**load_file(finished.folder / MODEL_FILE), "losses": losses}
 
     for engine in ("lean", "stacked"):
         try:
@@ -105,15 +113,14 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
 
 def check_one_client(words: Sequence[str], folder: Path) -> None:
     """Check that a federation of one client runs."""
-    rows = _record(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")["rows"]
-    assert all(set(row["participants"]) == {0} for row in rows), "the one client is not in every round"
+    one = _finished(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")
+    assert all(set(row["participants"]) == {0} for row in one.rounds), "the one client is not in every round"
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
     """Check that a run with twenty clients works if each client has examples of a single class."""
-    _record(
-        words, folder, "partition=pairs", "partition.num_clients=20", f"partition.groups={[[n] for n in range(10)]}"
-    )
+    groups = f"partition.groups={[[label] for label in range(10)]}"
+    _finished(words, folder, "partition=pairs", "partition.num_clients=20", groups)
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
@@ -133,26 +140,28 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
         return
     limit = 0.0
     for row in rows:
-        number, count = row["round"], len(set(row["participants"]))
+        number = row["round"]
+        count = len(set(row["participants"]))
         assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"
         assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
         has_momentum = any(name.startswith("server/") for name in states[number])
         limit = clip * count / 3 * (1 + 1e-3) + has_momentum * limit
         unlimited = {"distill_steps", "server/second"} & {*row, *states[number]}
         if number > 1 and "weights" in states[number] and not unlimited:
-            moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
+            before, after = (states[at]["weights"] for at in (number - 1, number))
+            moved = float((after - before).norm())
             assert moved <= limit, f"the global model moves by {moved:g} in round {number}"
 
 
-def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
+def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
     """Run the small run with the overrides ``words`` and ``more``, and check its records."""
-    record = record_of(run(small_run(words, folder, *more)))
-    result, rows = record["result"], record["rows"]
-    assert result["status"] == "done", f"the run has {result['status']}"
+    finished = run(small_run(words, folder, *more))
+    status, rows = finished.result.status, finished.rounds
+    assert status == "done", f"the run has {status}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
     assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"
-    return record
+    return finished
 
 
 def record_of(finished: FinishedRun) -> Record:
@@ -174,28 +183,29 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     return [*chosen, f"paths.output_dir={folder}"]
 
 
-def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:
+def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[LogRow], dict[int, State]]:
     """Run the small run; return its log rows, and the state's tensors by round number, counted from 1."""
-    states: dict[int, Record] = {}
+    states: dict[int, State] = {}
 
-    def keep(step: int, state: Record) -> None:
+    def keep(step: int, state: State) -> None:
         states[step + 1] = {name: tensor.clone() for name, tensor in state.items()}
 
     with _commits_of_each_round(keep):
-        return _record(words, folder, *more)["rows"], states
+        return _finished(words, folder, *more).rounds, states
 
 
-def _require_same(first: Record, second: Record, whose: str) -> None:
-    differs = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+def _require_same(first: FinishedRun, second: FinishedRun, whose: str) -> None:
+    one, other = record_of(first), record_of(second)
+    differs = [name for name in one | other if one.get(name) != other.get(name)]
     assert not differs, f"{whose} leave different {', '.join(differs)}"
 
 
 @contextlib.contextmanager
-def _commits_of_each_round(see: Callable[[int, Record], None]) -> Iterator[None]:
+def _commits_of_each_round(see: Callable[[int, State], None]) -> Iterator[None]:
     """Let runs inside the block commit after every round, and call ``see`` with the step and state of each commit."""
     save = Commits.save
 
-    def saved(self: Commits, step: int, state: Record, *more: Any) -> Record:
+    def saved(self: Commits, step: int, state: State, *more: Any) -> State:
         shared = save(self, step, state, *more)
         see(step, state)
         return shared

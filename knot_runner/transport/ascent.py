@@ -14,13 +14,13 @@ In the arrays below, labels are the first axis and rows the last, so that each o
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import ndarray
 
 
-def eliminate(edges: np.ndarray, ground: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
     ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
@@ -66,31 +66,31 @@ UNSEEN = 1e-290
 class AscentRows:
     """State of the rows in the batch. The last axis of every array is the row."""
 
-    index: np.ndarray
-    p: np.ndarray
-    q: np.ndarray
+    index: ndarray
+    p: ndarray
+    q: ndarray
     #: q - p, of sum 0
-    excess: np.ndarray
-    h: np.ndarray
-    eps: np.ndarray
+    excess: ndarray
+    h: ndarray
+    eps: ndarray
     #: last computed value of dh/deps
-    tangent: np.ndarray
+    tangent: ndarray
     #: direction of the last step
-    step: np.ndarray
+    step: ndarray
     #: slope of D along the last step, at the start of the step; -1 if the step needs no check
-    slope: np.ndarray
+    slope: ndarray
     #: h after the shorter step, which replaces a last step that decreased D
-    cautious: np.ndarray
+    cautious: ndarray
     #: marginal error before the last step
-    error: np.ndarray
+    error: ndarray
     #: whether the row has converged
-    done: np.ndarray
+    done: ndarray
     #: number of iterations of the row
-    count: np.ndarray
+    count: ndarray
 
-    def take(self, keep: np.ndarray) -> AscentRows:
+    def take(self, keep: ndarray) -> AscentRows:
         """Return the rows where ``keep`` [N] is true."""
-        return AscentRows(*(getattr(self, f.name)[..., keep] for f in dataclasses.fields(self)))
+        return AscentRows(*(part[..., keep] for part in vars(self).values()))
 
     def update(self, part: AscentRows) -> None:
         """Copy h, done and count from the rows ``part``, which :meth:`take` returned."""
@@ -99,14 +99,14 @@ class AscentRows:
         self.count[part.index] = part.count
 
 
-def begin_ascent(p: np.ndarray, q: np.ndarray, h: np.ndarray, eps: np.ndarray, tangent: np.ndarray) -> AscentRows:
+def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
     """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
     none = p[0] < 0
     index = np.arange(len(eps))
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
 
 
-def climb(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: float, most: int) -> AscentRows:
+def climb(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, most: int) -> AscentRows:
     """Maximize D for every row in at most ``most`` iterations, and return ``rows`` with the new h, done and count.
 
     ``cost`` [n, n, 1]. Where q_j = 0, ``h`` is at most -1e8 eps.
@@ -125,14 +125,14 @@ def climb(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: float, 
     return whole
 
 
-def excess_of(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def excess_of(p: ndarray, q: ndarray) -> ndarray:
     """Return q - p [n, N], corrected by the rounding error of its sum. Entries are 0 where p and q are equal."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
 
 
-def _iterate(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: float, levels: bool) -> None:
+def _iterate(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, levels: bool) -> None:
     """Take one Newton step for each row that is not done. With ``levels``, converged rows move to the next eps."""
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
@@ -140,7 +140,8 @@ def _iterate(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: floa
     fell = (residual * rows.step).sum(0) < -0.1 * rows.slope
     back = (rows.slope > 0) & fell & (error > 0.5 * rows.error)
 
-    final, reach = rows.eps <= epsilon, cost.max() / rows.eps
+    final = rows.eps <= epsilon
+    reach = cost.max() / rows.eps
     step, tangent = _directions(rows, residual, scale, reach, s, ps, z if levels else None)
     width = np.amax(step, 0) - np.amin(step, 0)
     h = rows.h + step * np.where(width < CAP, rows.eps, CAP / width * rows.eps)
@@ -161,13 +162,13 @@ def _iterate(rows: AscentRows, cost: np.ndarray, epsilon: float, tolerance: floa
 
 def _directions(
     rows: AscentRows,
-    residual: np.ndarray,
-    scale: np.ndarray,
-    reach: np.ndarray,
-    s: np.ndarray,
-    ps: np.ndarray,
-    z: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
+    residual: ndarray,
+    scale: ndarray,
+    reach: ndarray,
+    s: ndarray,
+    ps: ndarray,
+    z: ndarray | None,
+) -> tuple[ndarray, ndarray]:
     """Return the Newton step, as a change of the exponents, and the tangent dh/deps (unchanged if ``z`` is None)."""
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
@@ -183,7 +184,7 @@ def _directions(
     return step, rows.tangent if z is None else np.where(alive, steps[:, 1], 0.0)
 
 
-def _residual(rows: AscentRows, ps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _residual(rows: AscentRows, ps: ndarray) -> tuple[ndarray, ndarray]:
     """Return q - P and the scale of its rounding errors, each [n, N].
 
     Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
@@ -199,7 +200,7 @@ def _residual(rows: AscentRows, ps: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.where(few, rows.excess + (away - here), rows.q - ps.sum(0)), np.minimum(moved, rows.q)
 
 
-def _plans(rows: AscentRows, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _plans(rows: AscentRows, cost: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """Return s_ij, p_i s_ij and the exponents minus their maximum, each [n, n, N]."""
     z = rows.h - cost
     z *= 1 / rows.eps
@@ -209,7 +210,7 @@ def _plans(rows: AscentRows, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return s, s * rows.p[:, None], z
 
 
-def _graph(s: np.ndarray, ps: np.ndarray) -> np.ndarray:
+def _graph(s: ndarray, ps: ndarray) -> ndarray:
     """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; others are undefined."""
     edges = np.empty_like(s)
     for k in range(1, len(s)):

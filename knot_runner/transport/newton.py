@@ -36,6 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from knot_runner.transport import ascent
@@ -87,9 +88,7 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     return SemiDual(*(torch.as_tensor(np.concatenate(column), device=device) for column in zip(*parts, strict=True)))
 
 
-def _solve(
-    p: np.ndarray, q: np.ndarray, ground: np.ndarray, epsilon: float, tolerance: float
-) -> tuple[np.ndarray, ...]:
+def _solve(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, tolerance: float) -> tuple[ndarray, ...]:
     p, q = p / p.sum(0), q / q.sum(0)
     q = np.where(q > NOTHING, q, 0.0)
     h, iterations = _potential(p, q, ground, epsilon, tolerance)
@@ -106,11 +105,10 @@ def _solve(
     return value, (f - shift).T, (g + shift).T, error, iterations
 
 
-def _potential(
-    p: np.ndarray, q: np.ndarray, ground: np.ndarray, epsilon: float, tolerance: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _potential(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, tolerance: float) -> tuple[ndarray, ndarray]:
     """Return h [n, N] at the maximum of D, and the number of iterations [N]. Where q_j = 0, h is at most -1e8 eps."""
-    cost, largest = ground[..., None], float(ground.max())
+    cost = ground[..., None]
+    largest = float(ground.max())
     start = max(epsilon, LARGE * largest)
     trees = transport_trees(ground) if epsilon <= SMALL * largest else None
     if trees is None:
@@ -131,8 +129,8 @@ def _potential(
 
 
 def _from_above(
-    p: np.ndarray, q: np.ndarray, cost: np.ndarray, start: float, epsilon: float, tolerance: float
-) -> tuple[np.ndarray, np.ndarray]:
+    p: ndarray, q: ndarray, cost: ndarray, start: float, epsilon: float, tolerance: float
+) -> tuple[ndarray, ndarray]:
     """Solve :func:`_potential`, starting from eps = ``start`` and g = 0 and decreasing eps."""
     logarithm = masses_logarithm(q)
     tangent = np.where(q > 0, logarithm, 0.0)

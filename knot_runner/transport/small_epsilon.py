@@ -15,6 +15,7 @@ symmetric, so both potentials are equal.
 from __future__ import annotations
 
 import numpy as np
+from numpy import ndarray
 
 from knot_runner.transport.trees import TransportTrees
 
@@ -22,9 +23,7 @@ from knot_runner.transport.trees import TransportTrees
 _TINY = 1e-300
 
 
-def limit_potential(
-    q: np.ndarray, excess: np.ndarray, trees: TransportTrees, epsilon: float
-) -> tuple[np.ndarray, np.ndarray]:
+def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon: float) -> tuple[ndarray, ndarray]:
     """Return (h = g + eps log q [n, N] up to a constant in each column, the smallest flow over any edge [N]).
 
     ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
@@ -48,7 +47,7 @@ def limit_potential(
     return trees.labels.T @ (node - epsilon * through) + epsilon * masses_logarithm(q), least
 
 
-def _flow(below: np.ndarray, excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _flow(below: ndarray, excess: ndarray) -> tuple[ndarray, ndarray]:
     """Return the mass [E, N] that must leave the lower part of each edge, and the moved mass in the smaller part.
 
     ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed over the part in which less mass moves, because this
@@ -60,14 +59,14 @@ def _flow(below: np.ndarray, excess: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return flow, np.minimum(inside, outside)
 
 
-def log_sum_exp(exponents: np.ndarray, axis: int) -> np.ndarray:
+def log_sum_exp(exponents: ndarray, axis: int) -> ndarray:
     """Return the log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
     largest = np.amax(exponents, axis, keepdims=True)
-    logarithm: np.ndarray = largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
+    logarithm: ndarray = largest.squeeze(axis) + np.log(np.exp(exponents - largest).sum(axis))
     return logarithm
 
 
-def masses_logarithm(q: np.ndarray) -> np.ndarray:
+def masses_logarithm(q: ndarray) -> ndarray:
     """Return log q, or -1e8 where q is 0. No cost / eps can offset this value, and its product with 0 is finite."""
     return np.where(q > 0, np.log(np.where(q > 0, q, 1.0)), -1e8)
 
@@ -77,7 +76,7 @@ _ROUNDING = 1e-15
 ITERATIONS = 400
 
 
-def fixed_point(q: np.ndarray, cost: np.ndarray, epsilon: float) -> tuple[np.ndarray, int]:
+def fixed_point(q: ndarray, cost: ndarray, epsilon: float) -> tuple[ndarray, int]:
     """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
 
     ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is

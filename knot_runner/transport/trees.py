@@ -23,6 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from knot_runner.transport.costs import Solver, host_cost, unit_mass
@@ -78,7 +79,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         UserError: Two labels of one group have different distances from a third.
     """
-    levels, slack = [0.0], SAME_LEVEL * float(cost.max())
+    levels = [0.0]
+    slack = SAME_LEVEL * float(cost.max())
     for distance in cost.unique().tolist():
         if distance > levels[-1] + slack:
             levels.append(distance)
@@ -100,7 +102,7 @@ MOST_ENUMERATED = 6
 FEASIBLE = 1e-9
 
 
-def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     """Return the vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree for each vertex.
 
     The trees are [V, n - 1, 2], with labels i < j for each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
@@ -138,20 +140,20 @@ class TransportTrees:
     """
 
     #: [T, n] dual potential f for which the tree is tight; p and q use the tree with the largest <f, p - q>
-    potentials: np.ndarray
+    potentials: ndarray
     #: [T, E] length of each edge
-    lengths: np.ndarray
+    lengths: ndarray
     #: [T, E, V] 1 where the node is in the part of the edge's lower end
-    below: np.ndarray
+    below: ndarray
     #: [T, E, V] 1 at the lower end of the edge
-    lower: np.ndarray
+    lower: ndarray
     #: [T, E, V] 1 at the upper end of the edge
-    upper: np.ndarray
+    upper: ndarray
     #: [V, n] 1 where the label is at the node
-    labels: np.ndarray
+    labels: ndarray
 
 
-def transport_trees(cost: np.ndarray) -> TransportTrees | None:
+def transport_trees(cost: ndarray) -> TransportTrees | None:
     """Return the trees for ``cost`` [n, n], Euclidean distances; None for too many labels without a tree."""
     return _trees(cost.tobytes(), len(cost))
 
@@ -164,7 +166,7 @@ def _trees(cost: bytes, n: int) -> TransportTrees | None:
     return _of_a_line(distances) or _of_leaves(distances) or _of_vertices(distances)
 
 
-def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
+def _of_a_line(distances: ndarray) -> TransportTrees | None:
     """Return the tree of labels on a line."""
     n = len(distances)
     positions = distances[distances[0].argmax()]
@@ -175,7 +177,7 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
     return _joined(np.zeros((1, n)), edges[None], np.diff(positions[order])[None], np.eye(n))
 
 
-def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
+def _of_leaves(distances: ndarray) -> TransportTrees | None:
     """Return the tree whose leaves are the labels.
 
     The tree has a node for the lower end of each edge, and the root as the last node.
@@ -195,7 +197,7 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
     return _joined(np.zeros((1, n)), edges[None], lengths[None], labels)
 
 
-def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
+def _of_vertices(distances: ndarray) -> TransportTrees | None:
     """Return the trees of labels without special structure: one for each vertex of the dual."""
     n = len(distances)
     if n > MOST_ENUMERATED:
@@ -204,7 +206,7 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
     return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], np.eye(n))
 
 
-def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
+def _joined(potentials: ndarray, edges: ndarray, lengths: ndarray, labels: ndarray) -> TransportTrees:
     """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]

@@ -86,22 +86,29 @@ class DivergedError(Exception):
 
 #: Maximum number of names that a message lists.
 MAX_NAMES = 30
-#: Name in Flower, PFLlib, RepDistiller or a paper -> one or several names in this project.
+#: One or several names in this project -> names in Flower, PFLlib, RepDistiller or a paper.
 PEER_NAMES = {
-    "B": "batch_size", "lbs": "batch_size", "local_bs": "batch_size", "C": "clients_per_round",
-    "fraction_fit": "clients_per_round", "frac": "clients_per_round", "join_ratio": "clients_per_round",
-    "E": "local_epochs", "epochs": "local_epochs", "ls": "local_epochs", "local_ep": "local_epochs",
-    "R": "rounds", "global_rounds": "rounds", "num_rounds": "rounds", "num_server_rounds": "rounds",
-    "T": "temperature", "tau": "temperature", "kd_T": "temperature", "lr_decay": "milestones", "K": "num_clients",
-    "learning_rate": "lr", "local_learning_rate": "lr", "eta": "lr", "server_learning_rate": "lr",
-    "lam": "lambda_", "lamda": "lambda_", "beta": "alpha", "wd": "weight_decay prox", "num_users": "num_clients",
+    "batch_size": "B lbs local_bs",
+    "clients_per_round": "C fraction_fit frac join_ratio",
+    "local_epochs": "E epochs ls local_ep",
+    "rounds": "R global_rounds num_rounds num_server_rounds",
+    "temperature": "T tau kd_T",
+    "milestones": "lr_decay",
+    "num_clients": "K num_users",
+    "lr": "learning_rate local_learning_rate eta server_learning_rate",
+    "lambda_": "lam lamda",
+    "alpha": "beta",
+    "weight_decay prox": "wd",
+}
+_LIKELY_NAMES = {
+    "batch_size": "batch", "clients_per_round": "participants", "num_clients": "clients", "embedded_clients": "count",
+    "max_examples": "limit", "checkpoints": "saves", "num_workers": "workers", "data_dir": "data", "output_dir": "out",
+    "server_distillation": "distil",
 }  # fmt: skip
 #: Other likely name of a setting -> one or several names in this project.
-OTHER_NAMES = PEER_NAMES | {
-    "batch": "batch_size", "participants": "clients_per_round", "clients": "num_clients", "count": "embedded_clients",
-    "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers", "data": "data_dir", "out": "output_dir",
-    "distil": "server_distillation",
-}  # fmt: skip
+OTHER_NAMES = {
+    other: name for table in (PEER_NAMES, _LIKELY_NAMES) for name, others in table.items() for other in others.split()
+}
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -202,7 +209,8 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
     A warning begins with the name of the program.
     """
     before = LOGGER.handlers, LOGGER.level, LOGGER.propagate
-    LOGGER.handlers, LOGGER.propagate = [_Lines(write)], False
+    LOGGER.handlers = [_Lines(write)]
+    LOGGER.propagate = False
     LOGGER.setLevel(logging.INFO)
     try:
         yield

@@ -131,12 +131,12 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
     return hashed.hexdigest()
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write ``value`` as JSON, atomically; see :func:`json_text` and :func:`write_atomic`."""
     write_atomic(path, json_text(value))
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Return ``value`` as indented JSON. NaN raises an error, because JSON has no NaN and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 

@@ -20,7 +20,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from resource import RLIMIT_DATA, getrlimit, setrlimit
-from typing import IO, Any
+from typing import Any, TextIO
 
 from knot_runner.util.streams import is_open
 
@@ -72,7 +72,7 @@ def is_running(process: int) -> bool:
     return Path(f"/proc/{process}/exe").exists()  # a zombie has none
 
 
-def redirect_output(file: IO[Any]) -> None:
+def redirect_output(file: TextIO) -> None:
     """Redirect this process's standard output and error to ``file``, including output of native code."""
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
@@ -108,7 +108,8 @@ def descendants(process: int) -> set[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process ended meanwhile
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    processes, new = set(), {process}
+    processes = set()
+    new = {process}
     while new := {child for child, parent in parents.items() if parent in new}:
         processes |= new
     return processes
@@ -204,7 +205,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 
 
 def start_process(
-    context: BaseContext, target: Callable[..., None], *arguments: Any, daemon: bool = False
+    context: BaseContext, target: Callable[..., None], *arguments: object, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
     """Start a process that calls ``target`` with its end of a pipe and ``arguments``; return it and the other end.
 
@@ -247,7 +248,8 @@ _has_server = False
 
 def _note_imports() -> None:
     global _born_with, _has_server
-    _born_with, _has_server = frozenset(sys.modules), False
+    _born_with = frozenset(sys.modules)
+    _has_server = False
 
 
 os.register_at_fork(after_in_child=_note_imports)

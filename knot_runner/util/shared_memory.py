@@ -24,7 +24,8 @@ class Memory:
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
-        self.size, self._private = size, private
+        self.size = size
+        self._private = private
         self._descriptor = _new_file(size) if descriptor is None else descriptor
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 

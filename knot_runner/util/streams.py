@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 #: Exit codes of a command whose output could not be printed, or whose reader closed the pipe.
@@ -34,7 +34,7 @@ class Stream:
         self._attempt(lambda: self._stream.write(shown))
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         """Write the lines."""
         for line in lines:
             self.write(line)
@@ -43,7 +43,7 @@ class Stream:
         """Flush the stream."""
         self._attempt(self._stream.flush)
 
-    def _attempt(self, call: Any) -> None:
+    def _attempt(self, call: Callable[[], object]) -> None:
         if self.problem is not None:
             return
         try:

@@ -126,7 +126,8 @@ class SharedArrays:
         files = [place_in_file(array) if array.nbytes else None for array in arrays]
         copied = [array for array, location in zip(arrays, files, strict=True) if location is None]
         self.memory = Memory(max(sum(aligned(array.nbytes) for array in copied), 1))
-        self._places, start = list[tuple[Memory, int, tuple[int, ...], np.dtype]](), 0
+        self._places = list[tuple[Memory, int, tuple[int, ...], np.dtype]]()
+        start = 0
         for array, location in zip(arrays, files, strict=True):
             memory, at = location or (self.memory, start)
             self._places.append((memory, at, array.shape, array.dtype))

@@ -43,7 +43,7 @@ def check_command(options: argparse.Namespace) -> int:
     console = output()
     console.print(_listed(states, options.all))
     console.print(_summary(standings), highlight=False)
-    refused = standings["different data"] or standings["damaged"]
+    refused = any(state.standing in ("different data", "damaged") for _, state in states)
     if refused:
         choices = "To rerun damaged runs and runs on different data, use --stale=rerun. To keep them, use --stale=keep"
         print_line(console, f"the command would stop. {choices}")

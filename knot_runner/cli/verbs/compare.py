@@ -45,7 +45,9 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
     """Return the paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
-    out, data, filters = "outputs", None, []
+    out = "outputs"
+    data = None
+    filters = []
     for word in words:
         if word.startswith("paths.output_dir="):
             out = unquoted(word.removeprefix("paths.output_dir="))

@@ -53,7 +53,8 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
     columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
     for data in known:
-        files, download = str(len(data.files)), "--fetch" if data.sources else "by hand"
+        files = str(len(data.files))
+        download = "--fetch" if data.sources else "by hand"
         rows.append((data.name, _state(data, root), files, _size(data.size), download, ", ".join(data.tasks)))
     output().print(listing(columns, rows))
 
@@ -123,11 +124,10 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     with Live(Console(stderr=True)) as live:
         for data in chosen:
             if not data.sources:
-                LOGGER.info(
-                    "%s: %s",
-                    data.name,
-                    "present" if data.standing(root) == "present" else f"download by hand: {data.how}",
-                )
+                standing = data.standing(root)
+                if standing != "present":
+                    standing = f"download by hand: {data.how}"
+                LOGGER.info("%s: %s", data.name, standing)
                 continue
             for file in data.files:
                 failed += not _fetched_one(data, file, root, live.watch)

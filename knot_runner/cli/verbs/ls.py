@@ -16,7 +16,7 @@ from knot_runner.composing.hydra_compose import read_flags
 from knot_runner.composing.overrides import GROUPS, message_text
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, TASK_KINDS, family_of_algorithm
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
-from knot_runner.util.config_yaml import config_folder, headline, yaml_files
+from knot_runner.util.config_yaml import LOADER, config_folder, headline, yaml_files
 from knot_runner.util.errors import UserError, counted, nearest
 
 
@@ -118,6 +118,5 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """Return the content of a YAML file. The libyaml parser, ten times as fast, is used if PyYAML includes it."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return loader(path.read_text(encoding="utf-8")).get_single_data()
+    """Return the content of a YAML file."""
+    return yaml.load(path.read_text(encoding="utf-8"), LOADER)

@@ -18,7 +18,10 @@ from knot_runner.cli.verbs.preset import Preset, preset_of
 from knot_runner.config.plugins import PAPERS
 from knot_runner.config.settings.sizes import Steps
 from knot_runner.config.strict import AtMost, build
+from knot_runner.data.preflight import no_data
 from knot_runner.records import read_result
+from knot_runner.report.render.terminal import TerminalColumn, output, results_grid
+from knot_runner.report.render.text import duration, escape_markdown
 from knot_runner.util.config_yaml import config_folder, read_config
 from knot_runner.util.errors import LOGGER, UserError, counted, messages_to
 from knot_runner.util.files import require_writable, write_atomic
@@ -162,13 +165,12 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _execute(candidate: Candidate, end: float) -> str:
     """Run the missing runs of a preset until ``end`` (monotonic clock). Return why some are still missing, or ""."""
-    from knot_runner.data.preflight import no_data
-
     if not candidate.left():
         return ""
     if problem := no_data(job.settings for job in candidate.preset.jobs):
         return f"skipped, {problem}"
-    minutes, seconds = candidate.minutes_left(), end - time.monotonic()
+    minutes = candidate.minutes_left()
+    seconds = end - time.monotonic()
     if seconds <= 0 or not (candidate.named or 60 * minutes <= seconds):
         takes = f"about {minutes:.3g} minutes" if math.isfinite(minutes) else "an unknown time"
         return f"skipped, since it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
@@ -204,9 +206,6 @@ def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None
 
 def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -> None:
     """Print the table of finished runs and write it as Markdown."""
-    from knot_runner.report.render.terminal import TerminalColumn, output, results_grid
-    from knot_runner.report.render.text import escape_markdown
-
     rows = [cells for candidate in candidates if (cells := _cells(candidate))]
     if rows:
         columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
@@ -220,8 +219,6 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
     """Return the row of a preset in the table; () if none of its runs is finished."""
-    from knot_runner.report.render.text import duration
-
     results = {folder: result for folder in candidate.folders if (result := read_result(folder))}
     if not results:
         return ()

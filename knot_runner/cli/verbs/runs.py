@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from knot_runner.bundles.pack import contents_lines, finished_runs, packed_run, write_bundle
 from knot_runner.cli.parsers import names_and_keys
 from knot_runner.config.strict import digest
 from knot_runner.records import find_run
+from knot_runner.report.render.text import plain
 from knot_runner.util.errors import UserError
 
 ENDINGS = (".tar.gz", ".tgz")
@@ -23,15 +25,13 @@ def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[
 
 def bundle_command(options: argparse.Namespace) -> int:
     """Write the archive and print its content. Raises :class:`UserError`."""
-    from knot_runner.bundles.pack import RunContents, contents_lines, finished_runs, packed_run, write_bundle
     from knot_runner.cli.show import folder_for
-    from knot_runner.report.render.text import plain
 
     names, keys = runs_and_keys(options, ("paths.output_dir",))
     if options.to is not None and not options.to.endswith(ENDINGS):
         raise UserError(f"expected a name that ends in {' or '.join(ENDINGS)}", f"--to={options.to}")
     out = Path(keys.get("paths.output_dir", "outputs")).expanduser()
-    packed: dict[str, RunContents] = {}
+    packed = {}
     for name in names:
         folders = finished_runs(find_run(name, out))
         if not folders:
@@ -43,8 +43,9 @@ def bundle_command(options: argparse.Namespace) -> int:
     if options.to:
         to = Path(options.to).expanduser()
     else:
-        ids = [Path(name).name for name in sorted(packed)]
-        to = folder_for(out, "bundles") / f"{ids[0] if len(ids) == 1 else digest(ids, 12)}{ENDINGS[0]}"
+        ids = [Path(run.folder).name for run in runs]
+        name = ids[0] if len(ids) == 1 else digest(ids, 12)
+        to = folder_for(out, "bundles") / f"{name}{ENDINGS[0]}"
     write_bundle(runs, to)
     for line in contents_lines(runs):
         print(plain(line))

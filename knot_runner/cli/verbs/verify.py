@@ -8,14 +8,20 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from knot_runner.bundles.compare import compare_rounds, compare_whole
+from knot_runner.bundles.unpack import BundledRun, quoted, read_bundle
 from knot_runner.cli.parsers import names_and_keys
-from knot_runner.util.errors import UserError, counted
+from knot_runner.cli.progress import Live
+from knot_runner.provenance import code_changes
+from knot_runner.report.render.text import first_few
+from knot_runner.results import RunResult
+from knot_runner.util.errors import UserError, counted, messages_to
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
     from knot_runner.bundles.rerun import RerunEnvironment
-    from knot_runner.bundles.unpack import BundledRun
-    from knot_runner.results import RunResult
 
 
 def verify_command(options: argparse.Namespace) -> int:
@@ -27,8 +33,6 @@ def verify_command(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UserError("expected at least 1", f"--{name}={value}")
-    from knot_runner.bundles.unpack import read_bundle
-
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
@@ -40,9 +44,9 @@ def verify_command(options: argparse.Namespace) -> int:
         environment = RerunEnvironment(data, out, options.network, options.max_steps, options.memory)
         counts = Counter(_answered(run, options.rounds, environment) for run in runs)
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
-    if counts["not the same"]:
+    if "not the same" in counts:
         return 1
-    return 2 if counts[NOT_MADE] else 0
+    return 2 if NOT_MADE in counts else 0
 
 
 #: The verdict on a run that was refused or failed here.
@@ -51,8 +55,6 @@ NOT_MADE = "not rerun"
 
 def _answered(run: BundledRun, rounds: int | None, environment: RerunEnvironment) -> str:
     """Print the verdict on one run with its evidence, and return it."""
-    from knot_runner.bundles.unpack import quoted
-
     try:
         answer, lines = _compared(run, rounds, environment)
     except UserError as problem:
@@ -67,16 +69,11 @@ def _answered(run: BundledRun, rounds: int | None, environment: RerunEnvironment
 
 def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment) -> tuple[str, list[str]]:
     """Return (the verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
-    from rich.console import Console
-
-    from knot_runner.bundles.compare import compare_rounds, compare_whole
     from knot_runner.bundles.rerun import job_here, made_again, settings_problem, whole_because
-    from knot_runner.bundles.unpack import quoted
-    from knot_runner.cli.progress import Live
-    from knot_runner.util.errors import messages_to
 
     rows = run.rows()
-    job, cut = job_here(run.config, environment), None
+    job = job_here(run.config, environment)
+    cut = None
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
@@ -99,8 +96,6 @@ def _compared(run: BundledRun, rounds: int | None, environment: RerunEnvironment
 
 def _differences(was: RunResult, now: RunResult) -> list[str]:
     """Return the lines on data, code and device that differ from the record."""
-    from knot_runner.provenance import code_changes
-
     lines = []
     if was.data != now.data:
         lines.append(f"different data: {_data_text(was, now)}")
@@ -114,7 +109,6 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 def _data_text(was: RunResult, now: RunResult) -> str:
     """Return the names of files whose digests differ. If all files match, return the digests of all data read."""
-    from knot_runner.report.render.text import first_few
 
     def digests(result: RunResult) -> set[tuple[str, str]]:
         return {(file["path"], file["sha256"]) for file in result.files}

@@ -107,6 +107,11 @@ def _compile(command: list[str], path: Path) -> None:
         ) from None
 
 
+def integers(*values: int) -> ctypes.Array[ctypes.c_int32]:
+    """Return the values of a C structure whose fields are all ``int32_t``."""
+    return (ctypes.c_int32 * len(values))(*values)
+
+
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
     """Return the address of a contiguous tensor's values, or null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -68,12 +68,17 @@ class Perceptron:
 
     def train(self) -> tuple[float, int]:
         """Train all epochs and return (mean loss, steps)."""
-        recipe, total, steps = self._request.recipe, 0.0, 0
+        recipe = self._request.recipe
+        total = 0.0
+        steps = 0
         for epoch in local.epochs(self._request, recipe.augment):
-            order, pixels, labels = epoch.order.contiguous(), self._pixels, self._labels
+            order = epoch.order.contiguous()
+            pixels = self._pixels
+            labels = self._labels
             if epoch.shifts is not None:
                 pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.shifts, epoch.flips))
-                order, labels = torch.arange(len(order)), labels[order]
+                labels = labels[order]
+                order = torch.arange(len(order))
             total += self._epoch(epoch.trains, order, pixels, labels)
             steps += -(-len(order) // recipe.batch_size)
         if self._gram is not None:

@@ -19,16 +19,7 @@ from torch.autograd.function import once_differentiable
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean.dense import WeightBias
 from knot_runner.engine.federated.lean.stems import Stem
-from knot_runner.engines.native.library import OVERREAD, address, native_library
-
-
-class _Shape(ctypes.Structure):
-    """The C structure Shape in ``pooled_convolution.cpp``."""
-
-    _fields_ = [
-        (name, ctypes.c_int32)
-        for name in ("batch", "h", "w", "channels", "height", "width", "inputs", "kernel", "pad")
-    ]  # fmt: skip
+from knot_runner.engines.native.library import OVERREAD, address, integers, native_library
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,8 @@ class PooledConvs(Stem):
     learns = True
 
     def __init__(self, layers: list[WeightBias], paddings: Sequence[int], images: Tensor) -> None:
-        self._layers, self._paddings = layers, [*paddings, 0]
+        self._layers = layers
+        self._paddings = [*paddings, 0]
         self._library = native_library(images.dtype)
         self._images = images.permute(0, 2, 3, 1).contiguous()
         self._filters = [self._packed(weight) for weight, _ in layers]
@@ -86,7 +78,8 @@ class PooledConvs(Stem):
         self._inputs, self._used = [], []
         for number, (weight, bias) in enumerate(self._layers):
             outputs = F.conv2d(x.permute(0, 3, 1, 2), weight, bias).permute(0, 2, 3, 1).contiguous()
-            buffers, pad = self._memory(number, outputs), self._paddings[number + 1]
+            buffers = self._memory(number, outputs)
+            pad = self._paddings[number + 1]
             sizes = [ctypes.c_int(size) for size in (*outputs.shape, pad)]
             self._library.pool_relu(address(outputs), address(buffers.pooled), address(buffers.where), *sizes)
             self._inputs.append(x)
@@ -110,10 +103,12 @@ class PooledConvs(Stem):
                 self._packed(self._layers[number][0], self._filters[number])
             slopes = [slope.zero_() for slope in self._slopes[number]]
             inputs, used = self._inputs[number], self._used[number]
-            kernel, pad = self._layers[number][0].shape[-1], self._paddings[number + 1]
-            shape = _Shape(*used.where.shape, *inputs.shape[1:], kernel, pad)
+            kernel = self._layers[number][0].shape[-1]
+            pad = self._paddings[number + 1]
+            # the C structure Shape: batch, h, w, channels, height, width, inputs, kernel, pad
+            shape = integers(*used.where.shape, *inputs.shape[1:], kernel, pad)
             arrays = used.gradient, used.where, inputs, self._filters[number], below, *slopes
-            self._library.convolution_backward(ctypes.byref(shape), *map(address, arrays))
+            self._library.convolution_backward(shape, *map(address, arrays))
 
     def accumulate(self, alpha: float) -> None:
         """Implement :meth:`Stem.accumulate`."""
@@ -181,18 +176,13 @@ def _fits(conv: nn.Conv2d, lanes: int) -> bool:
     return fixed and conv.in_channels % lanes == 0 and conv.out_channels % lanes == 0
 
 
-class _Sizes(ctypes.Structure):
-    """The C structure Sizes in ``winograd.cpp``."""
-
-    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "filters")]
-
-
 class _Convolution(torch.autograd.Function):
     """Autograd function (x [B, C, H, W], weight [K, C, 3, 3]) -> [B, K, H, W], channels last."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        x, weight = _channels_last(x), weight.contiguous()
+        x = _channels_last(x)
+        weight = weight.contiguous()
         ctx.save_for_backward(x, weight)
         return _convolved(x, weight, turned=False)
 
@@ -206,8 +196,7 @@ class _Convolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             of_weight = torch.empty_like(weight)
             arrays = x, gradient, of_weight
-            sizes = ctypes.byref(_sizes(x, weight))
-            native_library(x.dtype).winograd_weights_gradient(sizes, *map(address, arrays))
+            native_library(x.dtype).winograd_weights_gradient(_sizes(x, weight), *map(address, arrays))
         return of_x, of_weight
 
 
@@ -220,14 +209,15 @@ def _convolved(x: Tensor, weight: Tensor, turned: bool) -> Tensor:
     batch, _, height, width = x.shape
     shape = batch, weight.shape[1 if turned else 0], height, width
     y = torch.empty(shape, dtype=x.dtype, memory_format=torch.channels_last)
-    sizes, flag = ctypes.byref(_sizes(x, weight)), ctypes.c_int(turned)
-    native_library(x.dtype).winograd_convolution(sizes, address(x), address(weight), flag, address(y))
+    flag = ctypes.c_int(turned)
+    native_library(x.dtype).winograd_convolution(_sizes(x, weight), address(x), address(weight), flag, address(y))
     return y
 
 
-def _sizes(x: Tensor, weight: Tensor) -> _Sizes:
+def _sizes(x: Tensor, weight: Tensor) -> ctypes.Array[ctypes.c_int32]:
+    """Return the C structure Sizes in ``winograd.cpp``: batch, height, width, channels, filters."""
     filters, channels = weight.shape[:2]
-    return _Sizes(len(x), *x.shape[2:], channels, filters)
+    return integers(len(x), *x.shape[2:], channels, filters)
 
 
 def _channels_last(x: Tensor) -> Tensor:

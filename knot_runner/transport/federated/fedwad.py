@@ -78,17 +78,17 @@ class FederatedDistance:
     #: final measure xi^K
     xi: Measure
     #: [K] number of points of each xi^k
-    supports: tuple[int, ...]
+    supports: list[int]
     #: [K] estimates that the server computes without receiving distances (Theorem 3.2); empty for random t
-    server_only: tuple[float, ...]
+    server_only: list[float]
     #: total (epsilon, delta) of each client, by basic composition; None without privacy
     spent: tuple[float, float] | None
     #: traced runs: [K] value after each iteration; the last is ``value``
-    values: tuple[float, ...] = ()
+    values: list[float]
     #: traced runs: [K] A^(k), the sum of the four distances, which never rises in exact mode (Theorem 2)
-    sums: tuple[float, ...] = ()
+    sums: list[float]
     #: traced runs: xi^0 .. xi^K
-    measures: tuple[Measure, ...] = ()
+    measures: list[Measure]
 
 
 def federated_distance(
@@ -102,28 +102,24 @@ def federated_distance(
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
-    supports, between, totals, sums, measures = [], [], [], [], [xi]
+    supports, server_only, totals, sums, measures = [], [], [], [], [xi]
     for k in range(1, options.iterations + 1):
         first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)
         xi, apart = server.next_measure(first, second, place(options.t, draws, "server", "t", k), options.mode)
         supports.append(xi.size)
-        between.append(apart)
+        if options.t != "random":
+            server_only.append(server.server_only(apart, options.t))
         if trace:
             totals.append(server.total(first, second))
             sums.append(first.remainder + apart + second.remainder)
             measures.append(xi)
     value = server.total(mu.distance(xi), nu.distance(xi))
     releases = options.iterations + 1 + 2 * options.iterations * trace
-    return FederatedDistance(
-        value,
-        xi,
-        supports=tuple(supports),
-        server_only=() if options.t == "random" else tuple(server.server_only(apart, options.t) for apart in between),
-        spent=compose_privacy(options.privacy, releases) if options.privacy else None,
-        values=(*totals[1:], value) if trace else (),  # the totals sent in iteration k are of xi^(k-1)
-        sums=tuple(sums),
-        measures=tuple(measures) if trace else (),
-    )
+    spent = compose_privacy(options.privacy, releases) if options.privacy else None
+    if not trace:
+        return FederatedDistance(value, xi, supports, server_only, spent, [], [], [])
+    values = [*totals[1:], value]  # the totals sent in iteration k are of xi^(k-1)
+    return FederatedDistance(value, xi, supports, server_only, spent, values, sums, measures)
 
 
 def distance_between(

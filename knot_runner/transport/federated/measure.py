@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy import ndarray
 
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 from knot_runner.util.errors import UserError
@@ -29,8 +30,8 @@ class Measure:
         UserError: Points are empty, not finite or not a matrix, or weights do not fit.
     """
 
-    points: np.ndarray
-    weights: np.ndarray | None = None
+    points: ndarray
+    weights: ndarray | None = None
 
     def __post_init__(self) -> None:
         points = np.asarray(self.points, dtype=np.float64)
@@ -57,13 +58,13 @@ class Measure:
         return len(self.points)
 
     @property
-    def counts(self) -> np.ndarray | None:
+    def counts(self) -> ndarray | None:
         """Return the masses as integers, int64 [n]; None if the weights are not of an integer type."""
         if self.weights is None:
             return np.ones(self.size, dtype=np.int64)
         return self.weights if self.weights.dtype == np.int64 else None
 
-    def masses(self) -> np.ndarray:
+    def masses(self) -> ndarray:
         """Return the masses, float64 [n], with sum 1.
 
         >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses()
@@ -74,7 +75,7 @@ class Measure:
         return self.weights / self.weights.sum()
 
 
-def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarray, float]:
+def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
     """Return the masses of both measures in one unit, float64 [n] and [m], and their common sum.
 
     Measures with counts get integer masses, whose sum is the least common multiple of the two totals. Sums and
@@ -99,7 +100,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarr
 _ROUNDING = 1e-14
 
 
-def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float]:
+def transport(first: Measure, second: Measure) -> tuple[ndarray, float, float]:
     """Return the optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
 
     Between measures with counts, the plan's entries are integers.

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import ot
+from numpy import ndarray
 from scipy.spatial.distance import cdist
 
 from knot_runner.util.errors import UserError
@@ -21,7 +22,7 @@ FEW_FEATURES = 16
 OPTIMAL, STOPPED = 1, 3
 
 
-def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def squared_distances(x: ndarray, y: ndarray) -> ndarray:
     """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
 
     With up to 16 features, the distances have full precision. With more features, the mean of y is subtracted from all
@@ -39,9 +40,7 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.maximum(norms - 2 * (x @ y.T), 0.0)
 
 
-def optimal_plan(
-    cost: np.ndarray, a: np.ndarray | None = None, b: np.ndarray | None = None
-) -> tuple[np.ndarray, float]:
+def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = None) -> tuple[ndarray, float]:
     """Return the plan [n, m] with the lowest total ``cost`` [n, m] between masses a [n] and b [m], and its total cost.
 
     Plan and total are in the unit of a and b, which must have the same sum. Without a and b, each side has equal masses
@@ -63,16 +62,17 @@ def optimal_plan(
     return plan / unit, float(np.vdot(plan, cost)) / unit
 
 
-def _solved(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _solved(cost: ndarray, a: ndarray, b: ndarray) -> ndarray:
     if cost.shape[0] < cost.shape[1]:  # the simplex is 1.4 to 2.7 times as fast from the larger side
         return _solved(np.ascontiguousarray(cost.T), b, a).T
     cap = PIVOTS + PIVOTS_PER_POINT * sum(cost.shape)
     with warnings.catch_warnings(action="ignore"):  # POT's warning on the cap: repeated below with numbers
         plan, log = ot.emd(a, b, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False)
-    if log["result_code"] == STOPPED:
+    code = log["result_code"]
+    if code == STOPPED:
         n, m = cost.shape
         text = f"network simplex stopped after {cap} pivots on {n} x {m} points: its plan is not optimal"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    elif log["result_code"] != OPTIMAL:
+    elif code != OPTIMAL:
         raise FloatingPointError(f"network simplex: {log['warning']}")
     return plan

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -52,13 +53,13 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     return math.exp(log_multiplier)
 
 
-def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
+def clip_to_ball(points: ndarray, radius: float) -> ndarray:
     """Return ``points`` [n, d], with points of a norm above ``radius`` scaled to norm ``radius``."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 
 
-def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.random.Generator) -> np.ndarray:
+def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: np.random.Generator) -> ndarray:
     """Add noise to the points [S, d] of an approximate interpolating measure at ``t``."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
@@ -73,9 +74,7 @@ def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, r
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))
 
 
-def _noise(
-    shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings, rng: np.random.Generator
-) -> np.ndarray:
+def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings, rng: np.random.Generator) -> ndarray:
     return rng.standard_normal(shape) * (sensitivity * noise_multiplier(privacy.epsilon, privacy.delta))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy import ndarray
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.small_support import best_plan
@@ -25,7 +26,7 @@ from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 START_KEY, TIMES_KEY = 0, 1
 
 
-def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
+def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
     """Return augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I), for all pairs."""
     # d + L: 3d of diagonals, 2d + d^2 of full covariances
     per_label = features**2 if options.part == "full" else features
@@ -33,7 +34,7 @@ def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
     return np.random.default_rng((seed, START_KEY)).normal(0.0, options.fedwad.start_scale, shape)
 
 
-def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
+def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> ndarray:
     """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client and the server.
 
     Row k does not depend on K.
@@ -43,7 +44,7 @@ def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray
     return np.full((options.iterations, 3), float(options.t))
 
 
-def centered(points: np.ndarray) -> np.ndarray:
+def centered(points: ndarray) -> ndarray:
     """Return ``points`` [n, D] minus their mean."""
     return points - points.mean(0)
 
@@ -53,7 +54,7 @@ def about_mean(table: ClassTable) -> ClassTable:
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
-def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
+def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
     """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
 
     The origin is the mean over the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
@@ -67,7 +68,7 @@ def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTa
     return rows @ rows.T
 
 
-def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np.ndarray:
+def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
     """Return squared distances [m, 2] between the last measure's mean and the means of each pair's two sets, float64.
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
@@ -96,11 +97,11 @@ class FirstIteration:
     """
 
     spread: float
-    means: np.ndarray
-    heights: np.ndarray
+    means: ndarray
+    heights: ndarray
 
 
-def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
+def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) -> ndarray:
     """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
 
     One product thus covers features and labels. The difference is computed in float64, before the cast to ``dtype``.
@@ -113,7 +114,7 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray)
     return rows
 
 
-def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
+def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
     """Return the client's part of iteration 1.
 
     ``rows`` [n, d + k] and the class statistics in ``table`` are relative to the client's mean.
@@ -137,11 +138,11 @@ class LabelProducts:
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
     """
 
-    gram: np.ndarray
-    begins: np.ndarray
-    counts: np.ndarray
+    gram: ndarray
+    begins: ndarray
+    counts: ndarray
 
-    def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
+    def of_pairs(self, pairs: ndarray) -> ndarray:
         """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
 
         B = S + 2 k, where k is the largest number of classes in a set. For a set with fewer classes, the remaining
@@ -155,7 +156,7 @@ class LabelProducts:
         return self.gram[basis[:, :, None], basis[:, None, :]]
 
 
-def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProducts:
+def label_products(tables: Sequence[ClassTable], start: ndarray) -> LabelProducts:
     """Return the label products of all sets; ``start`` [S, L]: the label parts of the first points."""
     stacked = np.concatenate([start, *(table.vectors for table in tables)])
     counts = np.array([len(table.labels) for table in tables])
@@ -179,12 +180,12 @@ class Tile:
     (:meth:`LabelProducts.of_pairs`), and ``means`` [m, 2], the contribution of the means to the distances.
     """
 
-    pairs: np.ndarray
-    times: np.ndarray
-    start: np.ndarray
+    pairs: ndarray
+    times: ndarray
+    start: ndarray
     openings: dict[int, FirstIteration]
-    gram: np.ndarray
-    means: np.ndarray
+    gram: ndarray
+    means: ndarray
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import OtddSettings
@@ -86,7 +87,7 @@ def _computed(
 
 
 def run_tasks(
-    work: Callable[[Any, list[np.ndarray]], Any], tasks: Iterable[Any], arrays: list[np.ndarray], workers: int
+    work: Callable[[Any, list[ndarray]], Any], tasks: Iterable[Any], arrays: list[ndarray], workers: int
 ) -> Iterator[tuple[int, Any]]:
     """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
@@ -106,14 +107,14 @@ def run_tasks(
             yield index, result
 
 
-def _prepare(_: Send, work: Callable[[Any, list[np.ndarray]], Any], shared: SharedArrays) -> Handler:
+def _prepare(_: Send, work: Callable[[Any, list[ndarray]], Any], shared: SharedArrays) -> Handler:
     """Limit a worker to one thread, and return the function that runs a task."""
     threadpool_limits(1, "blas")
     arrays = shared.arrays()
     return lambda task: work(task, arrays)
 
 
-def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
+def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[ndarray], ndarray]:
     """Return the rows of every set (first_iteration.py), and the means [N, d] of the sets' features in float64.
 
     For FedWaD, the rows are in ``options.precision``, relative to each set's mean. The exact solver always uses
@@ -134,7 +135,7 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 
 
 def _prepared(
-    rows: np.ndarray, labels: np.ndarray, options: OtddSettings, seed: int
+    rows: ndarray, labels: ndarray, options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
     """Return the class statistics of one set and, for the federated solver, the set's first iteration."""
     with np.errstate(over="ignore"):
@@ -146,7 +147,7 @@ def _prepared(
 def _tasks(
     tables: Sequence[ClassTable],
     openings: Sequence[FirstIteration],
-    means: np.ndarray,
+    means: ndarray,
     tiles: list[list[SetPair]],
     options: OtddSettings,
     seed: int,
@@ -168,7 +169,7 @@ def _tasks(
         yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
 
-def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
+def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[ndarray]) -> ndarray:
     """Return exact squared distances [m] of m pairs, given the class tables of their sets."""
     pairs, tables = tile
     points = {number: rows[number][:, : -len(table.labels)] for number, table in tables.items()}
@@ -176,7 +177,7 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndar
         return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
 
 
-def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
+def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) -> float:
     """Return the exact OTDD of points [n, d] and [m, d] with class tables: the smallest mean cost, squared.
 
     The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13,
@@ -188,6 +189,6 @@ def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTab
     return optimal_plan(cost)[1]
 
 
-def _check_finite(values: np.ndarray) -> None:
+def _check_finite(values: ndarray) -> None:
     if not np.isfinite(values).all():
         raise UserError("the distances are not finite, since the values are too large", "samples")

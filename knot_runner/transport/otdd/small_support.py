@@ -20,6 +20,7 @@ import math
 
 import numpy as np
 import ot
+from numpy import ndarray
 
 from knot_runner.transport.federated.plan import OPTIMAL, PIVOTS, PIVOTS_PER_POINT
 
@@ -36,7 +37,7 @@ STEPS, STRIDE, NEAR = 8, 3.0, 0.04
 ROUNDING_UNITS = 64
 
 
-def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) -> np.ndarray:
+def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
     """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n] and return its heights [S].
 
     Every sink receives 1 and every source gives n / S. ``heights`` [S]: initial values; None: unknown. Scores are
@@ -57,10 +58,12 @@ def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) 
     return best_plan(scores, None, plan)
 
 
-def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
+def _balanced(scores: ndarray, heights: ndarray) -> ndarray:
     """Return the share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
     sources, sinks = scores.shape
-    heights, eps, last = heights.astype(scores.dtype), 0.0, 0.0
+    heights = heights.astype(scores.dtype)
+    eps = 0.0
+    last = 0.0
     for step in range(STEPS):
         shares = scores + heights[:, None]
         top = shares.max(0)
@@ -83,7 +86,7 @@ def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> np.ndarray:
+def _newton_step(shares: ndarray, given: ndarray, missing: ndarray) -> ndarray:
     """Return the change of the heights [S] in units of eps. The first height stays, since only differences matter."""
     curvature = shares @ -shares.T
     curvature.flat[:: len(given) + 1] += given + 1e-6 * given.mean()  # a source without sinks has none
@@ -93,13 +96,13 @@ def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> 
     return step * min(1.0, STRIDE / max(np.abs(step).max(), 1e-300))
 
 
-def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
+def _room(settled: ndarray, sources: int, sinks: int) -> ndarray:
     """Return the remaining mass of each source [S], in units of which a sink receives S / gcd(S, n)."""
     common = math.gcd(sources, sinks)
     return sinks // common - np.bincount(settled, minlength=sources) * (sources // common)
 
 
-def _settle(scores: np.ndarray, nearest: np.ndarray, unsettled: np.ndarray, plan: np.ndarray) -> np.ndarray:
+def _settle(scores: ndarray, nearest: ndarray, unsettled: ndarray, plan: ndarray) -> ndarray:
     """Write the optimal plan and return the heights. Settled sinks belong to ``nearest`` [n] until a check fails."""
     sources, sinks = scores.shape
     while True:
@@ -117,7 +120,7 @@ def _settle(scores: np.ndarray, nearest: np.ndarray, unsettled: np.ndarray, plan
     return heights
 
 
-def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarray:
+def _simplex(scores: ndarray, room: ndarray, plan: ndarray) -> ndarray:
     """Return the plan [S, n] by the network simplex, computed in integers from the larger side, and the heights [S]."""
     sources, sinks = scores.shape
     unit = room.sum() / sinks
@@ -132,7 +135,7 @@ def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarr
     return log["v"]
 
 
-def _wrong(scores: np.ndarray, heights: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+def _wrong(scores: ndarray, heights: ndarray, nearest: ndarray) -> ndarray:
     """Return for each sink [n] whether another source beats its assigned source by more than rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy import ndarray
 
 from knot_runner.util.errors import UserError
 
@@ -29,8 +30,8 @@ class LabeledSamples:
         UserError: A value is not finite.
     """
 
-    points: np.ndarray
-    labels: np.ndarray
+    points: ndarray
+    labels: ndarray
 
     def __post_init__(self) -> None:
         bad = (~np.isfinite(self.points).all(1)).sum()
@@ -54,10 +55,10 @@ class ClassTable:
         of: Each sample's class [n], from 0 to k - 1.
     """
 
-    labels: np.ndarray
-    vectors: np.ndarray
-    mass: np.ndarray
-    of: np.ndarray
+    labels: ndarray
+    vectors: ndarray
+    mass: ndarray
+    of: ndarray
 
 
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
@@ -71,7 +72,7 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
 
 
-def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceForm) -> np.ndarray:
+def _class_vector(points: ndarray, covariance: Covariance, part: CovarianceForm) -> ndarray:
     """Return [m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
@@ -85,7 +86,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
     return np.concatenate([mean, spread.ravel()])
 
 
-def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
+def _root(scatter: ndarray, part: CovarianceForm) -> ndarray:
     """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
 
     With fewer samples than features, the root is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 
@@ -34,10 +35,10 @@ class TileProblem:
     """
 
     tile: Tile
-    rows: list[np.ndarray]
+    rows: list[ndarray]
     features: int
-    gram: np.ndarray
-    heights: np.ndarray
+    gram: ndarray
+    heights: ndarray
 
     def columns(self, side: int, client: int) -> slice:
         """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
@@ -53,7 +54,7 @@ class TileProblem:
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
-def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
+def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
     """Return the squared sum of the two final distances for each pair [m], after K iterations, float64."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
@@ -66,9 +67,11 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
     return _values(problem, points)
 
 
-def _first(problem: TileProblem) -> np.ndarray:
+def _first(problem: TileProblem) -> ndarray:
     """Return the measures after the clients' part of iteration 1 [2, m, S, d + B], from the shared first iterations."""
-    support, features, tile = problem.heights.shape[2], problem.features, problem.tile
+    support = problem.heights.shape[2]
+    features = problem.features
+    tile = problem.tile
     start = np.zeros((support, features + problem.gram.shape[1]), problem.gram.dtype)
     start[:, :features] = tile.start
     start[:, features : features + support] = np.eye(support)
@@ -78,16 +81,17 @@ def _first(problem: TileProblem) -> np.ndarray:
     return near
 
 
-def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
+def _move(problem: TileProblem, points: ndarray, means: ndarray, t: float, side: int, client: int) -> None:
     """Move ``points`` [S, d + B] the fraction t of the way to ``means`` [S, d + k], in place."""
     points *= 1 - t
     points[:, : problem.features] += t * means[:, : problem.features]
     points[:, problem.columns(side, client)] += t * means[:, problem.features :]
 
 
-def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
+def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
     """Return inner products [client's pairs, S, n] of the pairs' points with the client's samples, labels included."""
-    features, rows = problem.features, problem.rows[client]
+    features = problem.features
+    rows = problem.rows[client]
     parts = problem.parts(client)
     weights = np.empty((len(parts), points.shape[1], rows.shape[1]), rows.dtype)
     for weight, (at, side) in zip(weights, parts, strict=True):
@@ -98,7 +102,7 @@ def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray
     return (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
 
 
-def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
+def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
     """Return optimal plans [client's pairs, S, n] whose columns sum to 1, starting from the last heights."""
     plans = np.empty_like(scores)
     for index, (at, side) in enumerate(problem.parts(client)):
@@ -106,7 +110,7 @@ def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
     return plans
 
 
-def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
+def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray, iteration: int) -> None:
     """Move the points of ``client``'s pairs towards the client's samples, in place in ``near`` [2, m, S, d + B].
 
     ``points``: the server's measure. Both sides of ``near`` initially equal ``points``.
@@ -121,13 +125,14 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
         _move(problem, near[side, at], mean, problem.tile.times[at, iteration, side], side, client)
 
 
-def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
+def _meet(problem: TileProblem, near: ndarray, iteration: int) -> ndarray:
     """Return the server's part [m, S, d + B].
 
     Points near the second client move towards their partners near the first client. With equal masses on both sides,
     the optimal plan is a permutation.
     """
-    features, times = problem.features, problem.tile.times[:, iteration, 2].astype(near.dtype)
+    features = problem.features
+    times = problem.tile.times[:, iteration, 2].astype(near.dtype)
     first, second = near
     labels = second[..., features:] @ problem.gram @ first[..., features:].swapaxes(1, 2)
     scores = second[..., :features] @ first[..., :features].swapaxes(1, 2) + labels
@@ -136,7 +141,7 @@ def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
     return second + times[:, None, None] * (partner - second)
 
 
-def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
+def _values(problem: TileProblem, points: ndarray) -> ndarray:
     """Return the squared sum of the two distances for each pair [m]."""
     features, labels = points[..., : problem.features], points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)

@@ -95,7 +95,7 @@ def test_trace_records_course_without_changing_value():
         bare, traced = (distance_between(mu, nu, fedwad(mode=mode, t="random"), draws(), flag) for flag in (0, 1))
         assert bare.value == traced.value == traced.values[-1] and bare.supports == traced.supports
         assert len(traced.values) == len(traced.sums) == len(traced.measures) - 1 == 4
-        assert bare.values == bare.sums == bare.measures == bare.server_only == ()
+        assert bare.values == bare.sums == bare.measures == bare.server_only == []
         for value, xi in zip(traced.values, traced.measures[1:], strict=True):
             assert value == pytest.approx(emd(mu, xi) + emd(xi, nu))
 
