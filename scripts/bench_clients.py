@@ -94,7 +94,9 @@ def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     measured = Measured(0.0, 0.0)
-    seen, busy, looked = set(), {0: 0.0}, 0.0
+    seen = set()
+    busy = {0: 0.0}
+    looked = 0.0
     while child.poll() is None:
         if time.monotonic() > looked + LOOK_EVERY:
             anonymous, pages = process_tree.memory(child.pid)

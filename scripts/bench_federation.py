@@ -206,7 +206,8 @@ def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], Non
 def cohort_requests(workload: Workload, number: int, start: ClientModel) -> list[LocalTraining]:
     """Return the requests of the clients of round ``number``."""
     training = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimizer=workload.optimizer)
-    rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
+    rows = workload.rows()
+    nothing = torch.empty(0, dtype=torch.int64)
     return [
         LocalTraining(client, number, 0, start, rows[client], nothing, training) for client in workload.cohort(number)
     ]

@@ -65,7 +65,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     device = choose_device("cpu" if options.cpu else options.device)
     prepare_device(_hardware(device, "stacked"))
-    began, rows = time.monotonic(), list[Row]()
+    began = time.monotonic()
+    rows = list[Row]()
     for name, work in _lines(device, options):
         if options.only and not any(text in name for text in options.only):
             continue
@@ -169,8 +170,11 @@ def _sinkhorn(device: torch.device, texts: int, teachers: int, options: argparse
     from knot_runner.transport import Solver, transport_loss
 
     masses = torch.distributions.Dirichlet(torch.full((5,), 0.5))
-    p, q = masses.sample((texts, 1)).to(device), masses.sample((texts, teachers)).to(device)
-    points, solver, found = torch.arange(5.0, device=device)[:, None], Solver("newton", 0.001, 1e-6, 0.5), list[float]()
+    p = masses.sample((texts, 1)).to(device)
+    q = masses.sample((texts, teachers)).to(device)
+    points = torch.arange(5.0, device=device)[:, None]
+    solver = Solver("newton", 0.001, 1e-6, 0.5)
+    found = list[float]()
     for _ in range(5 * options.rounds + 1):
         start = p.clone().requires_grad_()
         began = time.perf_counter()

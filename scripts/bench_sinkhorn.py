@@ -65,7 +65,9 @@ def main(options: argparse.Namespace) -> None:
 def _batch(texts: int, teachers: int, points: Tensor, options: argparse.Namespace) -> str:
     """Milliseconds of each solver for one batch; the solvers take turns."""
     masses = Dirichlet(torch.full((len(points),), 0.5))
-    p, q, times = masses.sample((texts, 1)), masses.sample((texts, teachers)), dict[str, list[float]]()
+    p = masses.sample((texts, 1))
+    q = masses.sample((texts, teachers))
+    times = dict[str, list[float]]()
     for _ in range(3 * options.repeats + 1):
         for name, (solver, scaling) in SOLVERS.items():
             seconds, _, _ = _run(p, q, points, Solver(solver, TRAINED_EPSILON, options.tolerance, scaling))
@@ -100,7 +102,9 @@ def _run(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[float, T
 
 def _check(p: Tensor, q: Tensor, points: Tensor, epsilon: float, potential: Tensor) -> str:
     p, q = (rows[:CHECKED_ROWS].double() / rows[:CHECKED_ROWS].double().sum(1, keepdim=True) for rows in (p, q))
-    cost, log_p, log_q = ground_cost(points.double()), p.log(), q.log()
+    cost = ground_cost(points.double())
+    log_p = p.log()
+    log_q = q.log()
     g = torch.zeros_like(q)
     for i in range(SINKHORN_ITERATIONS):
         eps = max(epsilon, 4 * 0.98**i)

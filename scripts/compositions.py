@@ -226,7 +226,9 @@ def command_output(words: Sequence[str]) -> tuple[int, str]:
 
 def tried(args: argparse.Namespace) -> int:
     """Try random compositions; returns 1 if any is not as the table says."""
-    found, draw, failures = table(), random.Random(args.seed), 0
+    found = table()
+    draw = random.Random(args.seed)
+    failures = 0
     insides = [drawn(found, draw, inside=True) for _ in range(args.inside)]
     outsides = [drawn(found, draw, inside=False) for _ in range(args.outside)]
     with tempfile.TemporaryDirectory() as folder:

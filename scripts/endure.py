@@ -52,7 +52,8 @@ def main() -> None:
         undisturbed = Path(folder) / "undisturbed"
         began = time.monotonic()
         subprocess.run(command(undisturbed, *grid), check=True, capture_output=True)
-        wanted, alone = results(undisturbed), time.monotonic() - began
+        wanted = results(undisturbed)
+        alone = time.monotonic() - began
         print(f"undisturbed (basic): {len(wanted)} of {options.jobs} jobs in {alone:.1f} s", flush=True)
         for launcher in options.launcher:
             draw = random.Random(options.seed)

@@ -96,7 +96,8 @@ def _serve(training: Training, memory: Memory, number: int, orders: SimpleQueue[
     model = build_network(network).to(memory_format=torch.channels_last)
     whole = torch.compile(model) if training.compiled else model
     fields = flat.layout_of(network).parameters
-    images, labels = memory.images.split(training.sizes), memory.labels.split(training.sizes)
+    images = memory.images.split(training.sizes)
+    labels = memory.labels.split(training.sizes)
     start, sums = flat.views(memory.weights, fields), flat.views(memory.sums[number], fields)
     while (order := orders.get()) is not None:
         client, round, share = order

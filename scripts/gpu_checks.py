@@ -124,7 +124,8 @@ def tf32(device: torch.device) -> str:
 def out_of_memory(device: torch.device) -> str:
     """A stack that does not fit is halved until it does, with the same weights; on CUDA by real exhaustion."""
     network = NETWORKS["MLP"] if device.type != "cuda" else _wide()
-    cohort, said = _cohort(network, torch.float64, PLAIN), []
+    cohort = _cohort(network, torch.float64, PLAIN)
+    said = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     wanted = _trained(network, device, cohort, torch.float64)
@@ -186,7 +187,8 @@ def _apart(found: list[Trained], wanted: list[Trained]) -> float:
 
 
 def _data(network: Network, device: torch.device) -> tuple[ImageData, ImageData]:
-    draws, channels = torch.Generator().manual_seed(0), network.inputs[0]
+    draws = torch.Generator().manual_seed(0)
+    channels = network.inputs[0]
     pixels = torch.randint(256, (IMAGES, *network.inputs), generator=draws, dtype=torch.uint8)
     labels = torch.randint(CLASSES, (IMAGES,), generator=draws)
     data = ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25)).to(device)

@@ -119,10 +119,12 @@ def has_section(place: str, hint: Any) -> bool:
 
 def entries(found: dict[type, list[str]]) -> list[Entry]:
     """Return all keys; a key of several dataclasses at the same place is one entry. Raises :class:`Undocumented`."""
-    values, made = usual_values(found), {}
+    values = usual_values(found)
+    made = {}
     for cls, places in found.items():
         for field in own_fields(cls, found):
-            place, hint = f"{places[0]}.{field.name}".lstrip("."), hints_of(cls)[field.name]
+            place = f"{places[0]}.{field.name}".lstrip(".")
+            hint = hints_of(cls)[field.name]
             note = note_of(cls, field.name)
             if not note or place in NOT_KEYS or is_group(place) or has_section(place, hint):
                 continue

@@ -113,7 +113,8 @@ def property_of(cls: type, field: dataclasses.Field, place: str) -> dict[str, An
 
 def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
     """Yield the schemas of the alternatives of a type."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if origin is Annotated and isinstance(arguments[1], ByTag):
         yield from map(reference, arguments[1].classes.values())
         yield {"enum": list(arguments[1].classes)}

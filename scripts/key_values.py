@@ -132,7 +132,8 @@ def tables() -> dict[type, list[str]]:
 
 def settings_in(hint: Any) -> Iterator[tuple[str, type]]:
     """The dataclasses that a type holds, each with what follows the key: ``""``, ``.NAME`` or ``[]``."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         yield "", hint
     elif origin is Annotated:

@@ -33,7 +33,8 @@ def _job() -> dict[str, Any]:
 def _data() -> list[tuple[Tensor, Tensor]]:
     """(images [n, C, H, W] or token ids [n, longest], 0 where there is none, and labels [n]) of each client; made once
     a process."""
-    job, draws = _job(), torch.Generator().manual_seed(1)
+    job = _job()
+    draws = torch.Generator().manual_seed(1)
     made = _texts if "bert" in job else _images
     return [(made(n, draws), torch.randint(job["classes"], (n,), generator=draws)) for n in job["sizes"]]
 
@@ -70,7 +71,8 @@ def _bert() -> nn.Module:
 
 
 def _convolutional() -> nn.Module:
-    job, layers = _job(), []
+    job = _job()
+    layers = []
     channels, height, width = job["shape"]
     for after, kernel, padding in job["convs"]:
         layers += [nn.Conv2d(channels, after, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
@@ -86,7 +88,8 @@ def _convolutional() -> nn.Module:
 def _train(model: nn.Module, client: int) -> int:
     """The client's epochs, in place; its number of examples."""
     torch.set_num_threads(1)
-    job, (inputs, labels) = _job(), _data()[client]
+    job = _job()
+    (inputs, labels) = _data()[client]
     model.train()
     if job["optimizer"] == "adamw":
         optimizer = torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=0.0)
@@ -117,7 +120,8 @@ def flower() -> None:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    job, ends = _job(), []
+    job = _job()
+    ends = []
     nodes, count = len(job["sizes"]), len(job["cohorts"][0])
 
     class Timed(FedAvg):
@@ -140,7 +144,8 @@ def flower() -> None:
             ends.append(_now(os.getpid()))
             return found
 
-    server, clients = ServerApp(), ClientApp()
+    server = ServerApp()
+    clients = ClientApp()
     clients.train()(flower_client)
 
     @server.main()
@@ -177,7 +182,8 @@ def pfl() -> None:
     from pfl.model.pytorch import PyTorchModel
 
     torch.set_num_threads(1)
-    job, ends = _job(), []
+    job = _job()
+    ends = []
 
     class Clock(TrainingProcessCallback):
         def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:

@@ -53,7 +53,9 @@ class PeakPss:
     """Context manager that samples :func:`pss` of ``pid``; the largest value is ``peak``."""
 
     def __init__(self, pid: int, every: float = 0.5) -> None:
-        self.peak, self._pid, self._every = 0.0, pid, every
+        self.peak = 0.0
+        self._pid = pid
+        self._every = every
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -80,7 +82,8 @@ def _stat(pid: int) -> list[str]:
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
     """Run ``work``; return its wall and CPU seconds, including those of child processes."""
-    began, busy = time.perf_counter(), cpu_seconds(os.getpid())
+    began = time.perf_counter()
+    busy = cpu_seconds(os.getpid())
     work()
     return time.perf_counter() - began, cpu_seconds(os.getpid()) - busy
 

@@ -45,14 +45,16 @@ class Workload:
         return self._texts() if self.network.reads_texts else self._images()
 
     def _images(self) -> ImageData:
-        draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
+        draws = torch.Generator().manual_seed(1)
+        count = sum(self.sizes)
         channels = self.network.inputs[0]
         pixels = torch.randint(0, 256, (count, *self.network.inputs), generator=draws, dtype=torch.uint8)
         labels = torch.randint(0, self.network.classes, (count,), generator=draws)
         return ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25))
 
     def _texts(self) -> TextData:
-        draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
+        draws = torch.Generator().manual_seed(1)
+        count = sum(self.sizes)
         lengths = torch.randint(TOKENS[0], TOKENS[1] + 1, (count,), generator=draws)
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
         ids = torch.randint(5, self.network.inputs, (int(offsets[-1]),), generator=draws, dtype=torch.int32)

@@ -19,10 +19,10 @@ from unittest.mock import Mock, patch
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from knot_runner.config.strict import content_of, without
 from knot_runner.engine.commit import Commits
+from knot_runner.methods.contract import State
 from knot_runner.python import FinishedRun, run
 from knot_runner.records import MODEL_FILE
 from knot_runner.util.errors import UserError
@@ -35,8 +35,6 @@ SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "par
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
 #: Result and rows of a finished run without times, and the bytes of its models and predictions, by name.
 Record = dict[str, Any]
-#: Tensors of a method's state, by name.
-State = dict[str, Tensor]
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:

@@ -119,4 +119,4 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 def _loaded(path: Path) -> Any:
     """Return the content of a YAML file."""
-    return yaml.load(path.read_text(encoding="utf-8"), LOADER)
+    return LOADER(path.read_text(encoding="utf-8")).get_single_data()

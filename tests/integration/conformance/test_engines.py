@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -55,9 +55,7 @@ def answers(name, workers=1, turned=False):
     return {key: torch.as_tensor(value, dtype=torch.float64) for key, value in found.items()}
 
 
-@cache
-def loop_answers():
-    return answers("loop")
+loop_answers = cache(partial(answers, "loop"))
 
 
 @pytest.mark.machine
