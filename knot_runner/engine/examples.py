@@ -43,6 +43,12 @@ class ImageData:
         """Return the data on ``device``."""
         return ImageData(*(on_device(tensor, device) for tensor in self.tensors().values()))
 
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return ``mean`` and ``std`` [C, 1, 1] in units of ``pixels``."""
+        unit = 255.0 if self.pixels.dtype == torch.uint8 else 1.0
+        return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
+
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
         """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
@@ -190,8 +196,7 @@ def sample_epoch(
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the images at ``rows`` as [n, C, H, W] in ``dtype``, normalized as model inputs."""
     pixels = data.pixels[rows]
-    unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
-    mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))
+    mean, std = (value.to(pixels.device, dtype) for value in data.moments)
     return (pixels.to(dtype) - mean) / std
 
 

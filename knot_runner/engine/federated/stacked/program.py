@@ -17,6 +17,7 @@ from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Struct
 from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import train_mode
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
@@ -259,10 +260,8 @@ def _number(request: LocalTraining, name: str) -> float:
 def _trained_model(network: Network, structure: Structure) -> nn.Module:
     """Return the module in training mode, on the meta device. Every step provides the parameters and buffers."""
     with torch.device("meta"):
-        model = build_network(network).train()
-    for module in model.modules():
-        if isinstance(module, BatchNorm):
-            module.frozen = structure.frozen_statistics
+        model = build_network(network)
+    train_mode(model, structure.frozen_statistics)
     return model
 
 
