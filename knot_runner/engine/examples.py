@@ -135,7 +135,7 @@ class ImageExamples:
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
         """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
-        order, shifts, flips = sample_epoch(len(self), size, draws, drop_last, augment)
+        order, shifts, flips = sample_epoch(len(self.rows), size, draws, drop_last, augment)
         if not len(order):
             return
         order = order.to(self.rows.device)

@@ -97,16 +97,14 @@ def make_optimizer(
     ``head``: the prefix of the names of the head's parameters. ``fused_sgd``: whether SGD may use torch's fused kernel,
     which rounds differently with momentum.
     """
-    decayed: dict[str, Any] = {"params": []}
-    exempt: dict[str, Any] = {"params": [], "weight_decay": 0.0}
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and (trains == "all" or name.startswith(head) == (trains == "head")):
-            group = exempt if name.endswith("bias") and not recipe.decay_biases else decayed
-            group["params"].append(parameter)
-    groups, rates = [decayed, exempt], {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+            is_exempt = name.endswith("bias") and not recipe.decay_biases
+            groups[is_exempt]["params"].append(parameter)
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, momentum=recipe.momentum, fused=fused_sgd, **rates)
-    return torch.optim.AdamW(groups, fused=True, **rates)
+        return torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, fused=fused_sgd)
+    return torch.optim.AdamW(groups, recipe.lr, weight_decay=recipe.weight_decay, fused=True)
 
 
 def train_mode(module: nn.Module, frozen_statistics: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -79,12 +79,12 @@ class Loop:
         if not isinstance(result, LocalResult):
             raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
         weights, buffers = flat.flat_vectors(self.model)
-        after = self.correct(request.test_rows, ClientModel(weights, buffers))
-        kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
-        finite = all_finite(result.loss, weights, *kept.values())
+        after = self.correct(request.test_rows)
         return Trained(
-            request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after, finite, kept
-        )
+            request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after,
+            finite=all_finite(result.loss, weights, *result.kept.values()),
+            kept={name: tensor.cpu() for name, tensor in result.kept.items()},
+        )  # fmt: skip
 
     def infer(self, request: Inference) -> Tensor:
         """Return the logits or features of one request; see :meth:`Engine.logits`."""
@@ -114,16 +114,17 @@ class Loop:
         # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
-    def correct(self, rows: Tensor, model: ClientModel) -> int:
-        """Load ``model``, and return the number of test examples at ``rows`` that it classifies correctly."""
-        self._load(model)
+    def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
+        """Load ``model``, if given; return the number of test examples at ``rows`` that it classifies correctly."""
+        if model is not None:
+            self._load(model)
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
         return int((forward_all(self.model, examples, INFERENCE_ROWS).argmax(1) == examples.labels).sum())
 
     def _load(self, model: ClientModel) -> None:
-        flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
+        flat.load_flat(self.model, model.weights.to(self.device), model.buffers.to(self.device))
 
 
 class LocalWork:
@@ -134,15 +135,17 @@ class LocalWork:
         model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
         layout: The positions of the model's parameters in flat vectors.
         examples: The client's training examples, without the held-out ones.
-        tensors: The program's tensors, on the module's device.
     """
 
     def __init__(self, engine: Loop, request: LocalTraining) -> None:
-        self._engine, self.request = engine, request
-        self.model, self.layout = engine.model, engine.layout
+        self._engine, self.request, self.model, self.layout = engine, request, engine.model, engine.layout
         self.examples = self.select(request.rows[: len(request.rows) - request.held])
-        tensors = {} if request.program is None else request.program.tensors
-        self.tensors = {name: on_device(tensor, engine.device) for name, tensor in tensors.items()}
+
+    @cached_property
+    def tensors(self) -> Tensors:
+        """Return the program's tensors, on the module's device."""
+        tensors = {} if self.request.program is None else self.request.program.tensors
+        return {name: on_device(tensor, self._engine.device) for name, tensor in tensors.items()}
 
     def train(
         self, module: nn.Module | None = None, losses: Callable[[InputBatch], Tensor] | None = None
@@ -173,19 +176,20 @@ class LocalWork:
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
         """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
-        request, engine, objective = self.request, self._engine, self.request.objective
-        labels = engine.data.labels
-        inputs = ObjectiveInputs(
-            labels[request.rows.to(labels.device)],
-            {name: tensor.to(engine.device) for name, tensor in request.inputs.items()},
-            start_logits=lambda: forward_all(self.model, self.examples, INFERENCE_ROWS),
-            head=engine.head if objective.reads_head else None,
-            features=lambda name: engine.features(request.model_of(name), request.rows),
-        )
-        rows, loss = make_loss(objective, inputs)
+        engine, request, objective = self._engine, self.request, self.request.objective
+        labels = self.select(request.rows).labels
+        tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
+        head = engine.head if objective.reads_head else None
+        rows, loss = make_loss(objective, ObjectiveInputs(labels, tensors, self._start_logits, head, self._features))
         if objective.reads_features:
             loss = engine.reading_features(loss)
         return rows, loss
+
+    def _start_logits(self) -> Tensor:
+        return forward_all(self.model, self.examples, INFERENCE_ROWS)
+
+    def _features(self, name: str) -> Tensor:
+        return self._engine.features(self.request.model_of(name), self.request.rows)
 
     def batches(self) -> Iterator[InputBatch]:
         """Yield the batches of all epochs, as the request without a program would have them."""

@@ -137,7 +137,7 @@ def _mean_teacher(
     for number in range(spec.models):
         model = copy.deepcopy(work.model).requires_grad_(False).eval()
         weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
-        flat.load_flat(model, work.layout, weights, buffers)
+        flat.load_flat(model, weights, buffers)
         readers.append(read_taps(model, spec.network, taps))
     clients = frozen_teachers(readers, work.examples, cached=True)
 

@@ -96,7 +96,7 @@ def test_flat_vectors_restore_models_whose_last_layer_is_the_head(model):
     for buffer in source.buffers():
         buffer.add_(torch.rand_like(buffer))
     weights, buffers = flat.flat_vectors(source)
-    flat.load_flat(target, layout, weights, buffers)
+    flat.load_flat(target, weights, buffers)
     for name, value in source.state_dict().items():
         assert torch.equal(target.state_dict()[name], value), name
     head, body = layout.mask("head"), layout.mask("body")
