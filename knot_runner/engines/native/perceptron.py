@@ -71,8 +71,8 @@ class Perceptron:
         recipe, total, steps = self._request.recipe, 0.0, 0
         for epoch in local.epochs(self._request, recipe.augment):
             order, pixels, labels = epoch.order.contiguous(), self._pixels, self._labels
-            if epoch.shifts is not None:
-                pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.shifts, epoch.flips))
+            if epoch.crops is not None:
+                pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.crops))
                 order, labels = torch.arange(len(order)), labels[order]
             total += self._epoch(epoch.trains, order, pixels, labels)
             steps += -(-len(order) // recipe.batch_size)

@@ -174,8 +174,7 @@ class Program:
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
-            crops = self.crops[:k].flatten(0, 1)
-            images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
+            images = augmented_images(images, self.crops[:k].flatten(0, 1))
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         # no cache, because a graph must not read a cast tensor that was created outside of the graph
