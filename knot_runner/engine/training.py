@@ -33,7 +33,7 @@ Report = Callable[[int, int, str], None]
 
 
 def train(
-    recipe: Recipe,
+    settings: Recipe,
     examples: ClientExamples,
     losses: Callable[[InputBatch], Tensor],
     optimizers: Mapping[str, torch.optim.Optimizer],
@@ -45,7 +45,7 @@ def train(
     """Train on ``examples``, epoch by epoch; return the mean loss and the number of steps.
 
     Args:
-        recipe: The phases, and how to form batches.
+        settings: The phases, and how to form batches.
         examples: The training examples.
         losses: Function of a batch that returns its loss, [] or [m] for m models that train together. Their sum is
             minimized, and their mean is reported.
@@ -55,10 +55,10 @@ def train(
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
     total, weights, steps = zero_sum(examples.labels.device), 0, 0
-    for phase in recipe.phases:
+    for phase in settings.phases:
         optimizer = optimizers[phase.trains]
         for _ in range(phase.epochs):
-            for batch in examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment):
+            for batch in examples.epoch(settings.batch_size, order, settings.drop_last, settings.augment):
                 loss = losses(batch)
                 take_step(optimizer, loss.sum())
                 weight = len(batch[0]) if by_examples else 1
