@@ -142,7 +142,7 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     network = workload.network
     datasets, collate = _datasets(workload, workload.data())
     model = build_network(network)
-    flat.load_flat(model, flat.layout_of(network), *flat.initial(network, 0))
+    flat.load_flat(model, *flat.initial(network, 0))
 
     def play(number: int) -> Tensor:
         states = []

@@ -43,6 +43,12 @@ class ImageData:
         """Return the data on ``device``."""
         return ImageData(*(on_device(tensor, device) for tensor in self.tensors().values()))
 
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return ``mean`` and ``std`` [C, 1, 1] in units of ``pixels``."""
+        unit = 255.0 if self.pixels.dtype == torch.uint8 else 1.0
+        return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
+
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
         """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
@@ -129,11 +135,11 @@ class ImageExamples:
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
         """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
-        order, shifts, flips = sample_epoch(len(self), size, draws, drop_last, augment)
+        order, crops = sample_epoch(len(self.rows), size, draws, drop_last, augment)
         if not len(order):
             return
         order = order.to(self.rows.device)
-        images = augmented_images(self.images[order], shifts, flips)
+        images = augmented_images(self.images[order], crops)
         for positions, x in zip(order.split(size), images.split(size), strict=True):
             yield positions, {"x": x}
 
@@ -173,38 +179,39 @@ class TextExamples:
 
 def sample_epoch(
     count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Return the order and the augmentation of an epoch over ``count`` images.
 
     The order has ``count`` entries, or fewer with ``drop_last``: a smaller last batch is excluded. The augmentation is
-    the shifts [n, 2] and flips [n] of the n images in that order; both are None without augmentation.
+    [n, 3] int64: the number of pixels that each image in that order is shifted down and across, and whether it is
+    flipped. It is None without augmentation.
     """
     kept = count // size * size if drop_last else count
     order = torch.randperm(count, generator=draws)[:kept]
     if augment == "none":
-        return order, None, None
+        return order, None
     shifts = torch.randint(0, 2 * BORDER + 1, (kept, 2), generator=draws)
-    return order, shifts, torch.randint(0, 2, (kept,), generator=draws, dtype=torch.bool)
+    flips = torch.randint(0, 2, (kept, 1), generator=draws, dtype=torch.bool)
+    return order, torch.cat([shifts, flips], 1)
 
 
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the images at ``rows`` as [n, C, H, W] in ``dtype``, normalized as model inputs."""
     pixels = data.pixels[rows]
-    unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
-    mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))
+    mean, std = (value.to(pixels.device, dtype) for value in data.moments)
     return (pixels.to(dtype) - mean) / std
 
 
-def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """Return ``images`` [n, C, H, W] padded by reflection, cropped at ``shifts`` and flipped according to ``flips``."""
-    if shifts is None or flips is None:
+def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
+    """Return ``images`` [n, C, H, W] padded by reflection, and cropped and flipped by ``crops`` [n, 3], if given."""
+    if crops is None:
         return images
     height, width = images.shape[2:]
     wide = F.pad(images, (BORDER,) * 4, mode="reflect")
-    shifts, flips = shifts.to(images.device), flips.to(images.device)
-    down = shifts[:, :1] + torch.arange(height, device=images.device)
-    across = torch.arange(width, device=images.device).expand(len(images), width)
-    across = shifts[:, 1:] + torch.where(flips[:, None], width - 1 - across, across)
+    down, across, flips = crops.to(images.device)[:, :, None].unbind(1)
+    down = down + torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device)
+    across = across + torch.where(flips.bool(), width - 1 - columns, columns)
     items = torch.arange(len(images), device=images.device)[:, None, None]
     return wide.permute(0, 2, 3, 1)[items, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -50,6 +51,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     return device
 
 
+@functools.cache
 def float64_device(device: torch.device) -> torch.device:
     """Return the device for float64 computations on values of ``device``: the CPU if ``device`` lacks float64."""
     return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")

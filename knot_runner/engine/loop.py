@@ -77,10 +77,9 @@ class _Network(StageTraining):
         self._select, self._title = request.select, request_title(request)
         super().__init__(request, model, examples, report, request.stage, request.party)
 
-    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+    def losses(self, batch: InputBatch) -> Tensor:
         """Implement :meth:`StageTraining.losses`."""
-        loss = mean_loss(self.module, batch, self._loss, self._rows)
-        return loss, loss, len(batch[0])
+        return mean_loss(self.module, batch, self._loss, self._rows)
 
     @torch.no_grad()
     def score(self, epoch: int) -> float | None:

@@ -1,8 +1,8 @@
-"""Training by autograd with any network and objective: the step loop, stage training, and forward passes.
+"""Training by autograd with any network and objective: the function :func:`train`, stages, and forward passes.
 
-All training takes its steps in :func:`take_steps`: federated clients, KNOT's local models, students and mutual
-learners. Stage training (:func:`train_epochs`) survives a kill: it commits after each epoch. It also selects the epoch
-whose weights are returned.
+:func:`train` trains everything: federated clients, KNOT's local models, students and mutual learners. Stage training
+(:func:`train_epochs`) survives a kill: it commits after each epoch. It also selects the epoch whose weights are
+returned.
 """
 
 from __future__ import annotations
@@ -10,53 +10,63 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings.groups import StageSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
-from knot_runner.engine.federated.cohort import Recipe
+from knot_runner.engine.federated.cohort import Phase, Recipe
 from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
 from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train
-from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
 from knot_runner.util.errors import DivergedError
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
-Batch = TypeVar("Batch")
 
 
-def take_steps(
-    parts: Iterable[tuple[torch.optim.Optimizer, Iterable[Batch]]],
-    losses: Callable[[Batch], tuple[Tensor, Tensor, int]],
-    device: torch.device,
+def train(
+    settings: Recipe,
+    examples: ClientExamples,
+    losses: Callable[[InputBatch], Tensor],
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    order: torch.Generator,
+    *,
+    by_examples: bool = False,
     ends: Callable[[int], bool | None] | None = None,
 ) -> tuple[float, int]:
-    """Take one step on each batch; return the mean loss and the number of steps. All training uses this loop.
+    """Train on ``examples``, epoch by epoch; return the mean loss and the number of steps.
 
     Args:
-        parts: The parts of the training, one after another: the optimizer of each part, and its batches.
-        losses: Function of a batch that returns the loss [] to minimize, the loss [] to report, and the weight of the
-            reported loss in the mean. Both losses are on ``device``.
-        device: The device of the sum, which is in float64 if the device supports it.
+        settings: The phases, and how to form batches.
+        examples: The training examples.
+        losses: Function of a batch that returns its loss, [] or [m] for m models that train together. Their sum is
+            minimized, and their mean is reported.
+        optimizers: The optimizer for each kind of phase (``Phase.trains``).
+        order: Draws the order of the examples and the augmentation.
+        by_examples: Whether the mean loss weights batches by their examples, rather than equally.
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
-    total, weights, steps = zero_sum(device), 0, 0
-    for optimizer, batches in parts:
-        for batch in batches:
-            minimized, loss, weight = losses(batch)
-            take_step(optimizer, minimized)
-            total += loss.detach().to(total.dtype) * weight
-            weights, steps = weights + weight, steps + 1
-            if ends is not None and ends(steps):
-                return float(total) / max(weights, 1), steps
+    total, weights, steps = zero_sum(examples.labels.device), 0, 0
+    for phase in settings.phases:
+        optimizer = optimizers[phase.trains]
+        for _ in range(phase.epochs):
+            for batch in examples.epoch(settings.batch_size, order, settings.drop_last, settings.augment):
+                loss = losses(batch)
+                take_step(optimizer, loss.sum())
+                weight = len(batch[0]) if by_examples else 1
+                total += loss.detach().mean().to(total.dtype) * weight
+                weights += weight
+                steps += 1
+                if ends is not None and ends(steps):
+                    return float(total) / max(weights, 1), steps
     return float(total) / max(weights, 1), steps
 
 
@@ -77,6 +87,38 @@ def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossR
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
     """Return the ``rows`` at the batch's ``positions``, on ``device``."""
     return {name: tensor[positions.to(tensor.device)].to(device, non_blocking=True) for name, tensor in rows.items()}
+
+
+def make_optimizer(
+    recipe: Recipe, module: nn.Module, trains: str = "all", head: str = "", fused_sgd: bool = False
+) -> torch.optim.Optimizer:
+    """Return an optimizer for the parameters of ``module`` that one kind of phase ``trains``.
+
+    ``head``: the prefix of the names of the head's parameters. ``fused_sgd``: whether SGD may use torch's fused kernel,
+    which rounds differently with momentum.
+    """
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and (trains == "all" or name.startswith(head) == (trains == "head")):
+            is_exempt = name.endswith("bias") and not recipe.decay_biases
+            groups[is_exempt]["params"].append(parameter)
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, fused=fused_sgd)
+    return torch.optim.AdamW(groups, recipe.lr, weight_decay=recipe.weight_decay, fused=True)
+
+
+def train_mode(module: nn.Module, frozen_statistics: bool) -> None:
+    """Set ``module`` to training mode. With ``frozen_statistics``, running statistics do not change."""
+    module.train()
+    if frozen_statistics:
+        for part in module.modules():
+            if isinstance(part, (BatchNorm, *TORCH_BATCH_NORMS)):
+                part.eval()
+
+
+def all_finite(loss: float, *tensors: Tensor) -> bool:
+    """Return whether the mean loss of a training and all values of ``tensors`` are finite."""
+    return math.isfinite(loss) and all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
@@ -109,19 +151,6 @@ def forward_all(
     return outputs[torch.cat(places).argsort().to(outputs.device)]
 
 
-def make_optimizer(
-    settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
-) -> torch.optim.Optimizer:
-    """Return the optimizer for ``parameters``, or for parameter groups with their own settings.
-
-    ``fused_sgd``: whether SGD may use torch's fused kernel, which rounds differently with momentum.
-    """
-    lr, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr, momentum=settings.momentum, weight_decay=decay, fused=fused_sgd)
-    return torch.optim.AdamW(parameters, lr, weight_decay=decay, fused=True)
-
-
 # -------------------------------------------------------------------------------------------------------------- stages
 
 
@@ -149,21 +178,27 @@ class StageTraining(Trainee):
 
     Attributes:
         names: The names that key the seeds of batch orders and dropout, together with the seed and the epoch.
+        by_examples: See :func:`train`.
     """
+
+    by_examples = True
 
     def __init__(
         self, request: Train | OwnTraining, module: nn.Module, examples: ClientExamples, report: Report, *names: str
     ) -> None:
         self.request, self.module, self.examples, self.report = request, module, examples, report
-        self.names = names
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self.optimizer = make_optimizer(request.training, trained)
+        self.names, settings = names, request.training
+        self._recipe = Recipe(
+            (Phase(1),), settings.batch_size, False, settings.lr, settings.momentum, settings.weight_decay,
+            augment=request.augment, optimizer=settings.optimizer,
+        )  # fmt: skip
+        self.optimizer = make_optimizer(self._recipe, module, fused_sgd=True)
 
     def begin(self, epoch: int) -> None:
         """Prepare ``epoch``, counted from 1, when ``module`` is in training mode."""
 
-    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-        """Return the loss [] to minimize on ``batch``, the loss [] to report, and its weight in the epoch's mean."""
+    def losses(self, batch: InputBatch) -> Tensor:
+        """Return the loss on ``batch``, [] or [m]; see :func:`train`."""
         raise NotImplementedError
 
     def epoch(self, number: int) -> float:
@@ -172,22 +207,24 @@ class StageTraining(Trainee):
         Raises:
             DivergedError: The loss is not finite.
         """
-        request, training = self.request, self.request.training
-        passed = sum(number > milestone for milestone in training.milestones)
+        request, settings = self.request, self.request.training
+        passed = sum(number > milestone for milestone in settings.milestones)
         for group in self.optimizer.param_groups:
-            group["lr"] = training.lr * training.decay**passed
-        torch.manual_seed(keyed(request.seed, "dropout", *self.names, number))
-        order = generator(request.seed, "order", *self.names, number)
-        self.module.train()
-        self.begin(number)
-        count = batch_count(len(self.examples), training.batch_size, False)
+            group["lr"] = settings.lr * settings.decay**passed
+        count = batch_count(len(self.examples), settings.batch_size, False)
 
         def report_step(steps: int) -> None:
-            self.report((number - 1) * count + steps, training.epochs * count, f"epoch {number}")
+            self.report((number - 1) * count + steps, settings.epochs * count, f"epoch {number}")
 
-        batches = self.examples.epoch(training.batch_size, order, drop_last=False, augment=request.augment)
-        loss, _ = take_steps([(self.optimizer, batches)], self.losses, self.examples.labels.device, report_step)
-        if not math.isfinite(loss):
+        order = generator(request.seed, "order", *self.names, number)
+        with seeded(request.seed, "dropout", *self.names, number, device=self.examples.labels.device):
+            self.module.train()
+            self.begin(number)
+            loss, _ = train(
+                self._recipe, self.examples, self.losses, {"all": self.optimizer}, order,
+                by_examples=self.by_examples, ends=report_step,
+            )  # fmt: skip
+        if not all_finite(loss):
             raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
         return loss
 

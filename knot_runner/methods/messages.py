@@ -21,7 +21,7 @@ from knot_runner.methods.contract import (
     Sent,
     size,
 )
-from knot_runner.methods.federated.averaging import fold_round, mean_of, received
+from knot_runner.methods.federated.averaging import fold_round, mean_of
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import DivergedError
 
@@ -71,7 +71,6 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
     """Return ``method``, with the settings ``config``, in the form that the training loop runs."""
     if config.averages:
         method = keeping_unshared(method, config)
-    method = replace(method, received=method.received or received, reduce=method.reduce or mean_of)
     exchange = None if method.exchange is None else method.exchange(config)
     after = None if exchange is None else partial(run_exchange, method, exchange)
     return RoundMethod(
@@ -180,7 +179,7 @@ def run_exchange(
     mean: ClientMessage = {}
     each: list[Sent] = []
     empty = partial(empty_answer, exchange, config, federation, round)
-    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is mean_of):
+    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
         each = list(sent())
     else:
         mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))

@@ -175,6 +175,8 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
 class _Together(StageTraining):
     """The parties' models and examples, and the loss of all parties on a batch of the transfer set."""
 
+    by_examples = False
+
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
         self._parties = request
         self.models = nn.ModuleList(
@@ -200,8 +202,8 @@ class _Together(StageTraining):
             size, augment = request.training.batch_size, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
-    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-        """Return the sum of the parties' losses on ``batch`` and on batches of their own, and their mean to report."""
+    def losses(self, batch: InputBatch) -> Tensor:
+        """Return each party's loss on ``batch`` and a batch of its own; no party has a gradient of another's loss."""
         batches, (_, inputs) = [next(own) for own in self._batches], batch
         supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
@@ -209,8 +211,7 @@ class _Together(StageTraining):
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
             outputs.append(model(**inputs))
         mutual = peer_losses(self._parties.loss, outputs, self.points)
-        losses = torch.stack([a + self._parties.weight * b for a, b in zip(supervised, mutual, strict=True)])
-        return losses.sum(), losses.mean(), 1  # no party has a gradient of another's loss
+        return torch.stack([a + self._parties.weight * b for a, b in zip(supervised, mutual, strict=True)])
 
     def score(self, epoch: int) -> float | None:
         """Return the macro-F1 on the validation examples, averaged over parties that have any."""

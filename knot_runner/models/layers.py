@@ -39,12 +39,11 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 
 
 class BatchNorm(nn.Module):
-    """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask`` and ``frozen``.
+    """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask``.
 
-    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. With ``frozen``,
-    training uses the running statistics and does not update them. A batch with a single value per channel (one 1x1
-    image) also uses the running statistics. PyTorch raises an error for such a batch, because a single value has no
-    variance. Running statistics are buffers.
+    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. In training mode, a
+    batch with a single value per channel (one 1x1 image) uses the running statistics. PyTorch raises an error for such
+    a batch, because a single value has no variance. Running statistics are buffers.
     """
 
     running_mean: Tensor
@@ -58,11 +57,10 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
         self.register_buffer("mask", None, persistent=False)
-        self.frozen = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x [B, C, H, W], normalized per channel."""
-        trains = self.training and not self.frozen and x.numel() != x.shape[1]
+        trains = self.training and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)
         statistics = self.running_mean, self.running_var

@@ -44,7 +44,7 @@ def request(client=0, **recipe):
 def plain_training(asked, data):
     """Train by a textbook loop in the engine's batch order, with dropout; return final weights and mean loss."""
     model = build_network(NETWORK).double()
-    flat.load_flat(model, flat.layout_of(NETWORK), asked.start.weights, asked.start.buffers)
+    flat.load_flat(model, asked.start.weights, asked.start.buffers)
     kind = torch.optim.AdamW if asked.recipe.optimizer == "adamw" else torch.optim.SGD
     optimizer = kind(model.parameters(), lr=asked.recipe.lr, weight_decay=asked.recipe.weight_decay)
     draws, losses = generator(7, "local", 1, asked.client), []

@@ -30,7 +30,7 @@ def test_good_loop_matches_the_reference_loop(model, momentum):
     (expected,) = Loop(network, data, data, torch.device("cpu"), torch.float32).train([request])
 
     model = build_network(network)
-    flat.load_flat(model, flat.layout_of(network), request.start.weights, request.start.buffers)
+    flat.load_flat(model, request.start.weights, request.start.buffers)
     model.to(memory_format=torch.channels_last)
     pixels = normalized(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
     training = good_loop.Training(model, [23], epochs=2, batch_size=8, lr=0.02, momentum=momentum)

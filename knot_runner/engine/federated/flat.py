@@ -112,7 +112,7 @@ def layout_of(network: Network) -> FlatLayout:
     """Return the layout of the network's model, which is built on the meta device without memory or random draws."""
     with torch.device("meta"):
         model = build_network(network)
-    return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))), network.head)
+    return FlatLayout(_fields(dict(model.named_parameters())), _fields(_kept_buffers(model)), network.head)
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
@@ -145,9 +145,8 @@ def check_network(network: Network, seed: int) -> None:
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Return copies of a model's parameters and buffers as flat vectors."""
-    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
-    return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)
+    weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+    return weights, torch.cat([weights[:0], *(buffer.reshape(-1) for buffer in _kept_buffers(model).values())])
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
@@ -156,17 +155,19 @@ def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 
 
-def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Tensor) -> None:
+@torch.no_grad()
+def load_flat(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
     """Copy flat vectors into ``model``, in place."""
-    with torch.no_grad():
-        named = views(weights, layout.parameters) | views(buffers, layout.buffers)
-        for name, tensor in [*model.named_parameters(), *_kept_buffers(model)]:
-            tensor.copy_(named[name])
+    for vector, tensors in ((weights, model.parameters()), (buffers, _kept_buffers(model).values())):
+        start = 0
+        for tensor in tensors:
+            tensor.copy_(vector[start : start + tensor.numel()].view_as(tensor))
+            start += tensor.numel()
 
 
-def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+def _kept_buffers(model: nn.Module) -> Tensors:
     """Return the running statistics. A text model's position id buffer is not part of the state."""
-    return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
+    return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 
 def _fields(named: Tensors) -> tuple[Field, ...]:

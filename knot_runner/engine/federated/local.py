@@ -25,14 +25,13 @@ Result = Trained | Tensor
 class Epoch:
     """One pass over the client's images: the trained parameters, the order and the augmentation.
 
-    ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']:
-    the augmentation of each image, or None.
+    ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``crops`` [n', 3]: the augmentation of
+    each image (:func:`sample_epoch`), or None.
     """
 
     trains: str
     order: Tensor
-    shifts: Tensor | None
-    flips: Tensor | None
+    crops: Tensor | None
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +17,22 @@ from knot_runner.engine.federated.cohort import (
     Inference,
     LocalResult,
     LocalTraining,
-    Phase,
     Trained,
 )
 from knot_runner.engine.hardware import on_device
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import seeded
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.engine.training import copy_weights, cut_rows, forward_all, make_optimizer, mean_loss, take_steps
-from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
+from knot_runner.engine.training import (
+    all_finite,
+    copy_weights,
+    cut_rows,
+    forward_all,
+    make_optimizer,
+    mean_loss,
+    train,
+    train_mode,
+)
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import UserError
@@ -73,12 +79,12 @@ class Loop:
         if not isinstance(result, LocalResult):
             raise UserError(f"{program.run.__name__}() returned {type(result).__name__} instead of a LocalResult")
         weights, buffers = flat.flat_vectors(self.model)
-        after = self.correct(request.test_rows, ClientModel(weights, buffers))
-        kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
-        finite = all(bool(tensor.isfinite().all()) for tensor in (weights, *kept.values()))
+        after = self.correct(request.test_rows)
         return Trained(
-            request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after, finite, kept
-        )
+            request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after,
+            finite=all_finite(result.loss, weights, *result.kept.values()),
+            kept={name: tensor.cpu() for name, tensor in result.kept.items()},
+        )  # fmt: skip
 
     def infer(self, request: Inference) -> Tensor:
         """Return the logits or features of one request; see :meth:`Engine.logits`."""
@@ -108,16 +114,17 @@ class Loop:
         # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
-    def correct(self, rows: Tensor, model: ClientModel) -> int:
-        """Load ``model``, and return the number of test examples at ``rows`` that it classifies correctly."""
-        self._load(model)
+    def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
+        """Load ``model``, if given; return the number of test examples at ``rows`` that it classifies correctly."""
+        if model is not None:
+            self._load(model)
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
         return int((forward_all(self.model, examples, INFERENCE_ROWS).argmax(1) == examples.labels).sum())
 
     def _load(self, model: ClientModel) -> None:
-        flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
+        flat.load_flat(self.model, model.weights.to(self.device), model.buffers.to(self.device))
 
 
 class LocalWork:
@@ -128,43 +135,40 @@ class LocalWork:
         model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
         layout: The positions of the model's parameters in flat vectors.
         examples: The client's training examples, without the held-out ones.
-        tensors: The program's tensors, on the module's device.
     """
 
     def __init__(self, engine: Loop, request: LocalTraining) -> None:
-        self._engine, self.request = engine, request
-        self.model, self.layout = engine.model, engine.layout
+        self._engine, self.request, self.model, self.layout = engine, request, engine.model, engine.layout
         self.examples = self.select(request.rows[: len(request.rows) - request.held])
-        tensors = {} if request.program is None else request.program.tensors
-        self.tensors = {name: on_device(tensor, engine.device) for name, tensor in tensors.items()}
 
-    def train(self) -> tuple[float, int]:
-        """Take all steps of the request from the module's current weights; return (mean loss over all steps, steps)."""
-        request, recipe, model = self.request, self.request.recipe, self.model
-        rows, loss = self.objective()
-        optimizers = {phase.trains: self.optimizer(model, phase.trains) for phase in recipe.phases}
-        if request.control is not None:
-            control = request.control.to(self._engine.device, self._engine.dtype)
-            add_control = partial(_add_control, model, flat.views(control, self.layout.parameters))
-            for optimizer in optimizers.values():
-                optimizer.register_step_pre_hook(add_control)
-        origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
+    @cached_property
+    def tensors(self) -> Tensors:
+        """Return the program's tensors, on the module's device."""
+        tensors = {} if self.request.program is None else self.request.program.tensors
+        return {name: on_device(tensor, self._engine.device) for name, tensor in tensors.items()}
+
+    def train(
+        self, module: nn.Module | None = None, losses: Callable[[InputBatch], Tensor] | None = None
+    ) -> tuple[float, int]:
+        """Take all steps of the request from the current weights; return (mean loss over all steps, steps).
+
+        ``module``: trains instead of the model; ``losses(batch)``: the loss [] instead of the objective's. They have no
+        proximal term, control variate or early stopping.
+        """
+        request, recipe, held_loss = self.request, self.request.recipe, None
+        optimizers = {phase.trains: self.optimizer(module or self.model, phase.trains) for phase in recipe.phases}
+        if losses is None:
+            rows, loss = self.objective()
+            losses = partial(mean_loss, self.model, loss=loss, rows=rows)
+            if request.control is not None or recipe.proximal:
+                self._add_server_terms(optimizers)
+            if request.held:
+                held_loss = partial(self._held_loss, rows, loss)
         ends = None
-        if recipe.cosine or request.held:
-            held_loss = partial(self._held_loss, rows, loss) if request.held else None
-            ends = Course(self, optimizers.values(), held_loss).ends
-        self.train_mode(model)
-
-        def losses(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-            """Return the loss to minimize, the loss to report, and its weight."""
-            value = minimized = mean_loss(model, batch, loss, rows)
-            if origins:
-                minimized = value + _proximal_term(recipe.proximal, model, origins)
-            return minimized, value, 1
-
-        draws = local.local_draws(request)
-        parts = [(optimizers[phase.trains], self._batches(phase, draws)) for phase in recipe.phases]
-        return take_steps(parts, losses, self._engine.device, ends)
+        if recipe.cosine or held_loss is not None:
+            ends = _Schedule(self, optimizers, held_loss).ends
+        self.train_mode(self.model)
+        return train(recipe, self.examples, losses, optimizers, local.local_draws(request), ends=ends)
 
     def select(self, rows: Tensor) -> ClientExamples:
         """Return the training examples at ``rows`` [n]."""
@@ -172,49 +176,53 @@ class LocalWork:
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
         """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
-        request, engine, objective = self.request, self._engine, self.request.objective
-        labels = engine.data.labels
-        inputs = ObjectiveInputs(
-            labels[request.rows.to(labels.device)],
-            {name: tensor.to(engine.device) for name, tensor in request.inputs.items()},
-            start_logits=lambda: forward_all(self.model, self.examples, INFERENCE_ROWS),
-            head=engine.head if objective.reads_head else None,
-            features=lambda name: engine.features(request.model_of(name), request.rows),
-        )
-        rows, loss = make_loss(objective, inputs)
+        engine, request, objective = self._engine, self.request, self.request.objective
+        labels = self.select(request.rows).labels
+        tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
+        head = engine.head if objective.reads_head else None
+        rows, loss = make_loss(objective, ObjectiveInputs(labels, tensors, self._start_logits, head, self._features))
         if objective.reads_features:
             loss = engine.reading_features(loss)
         return rows, loss
 
+    def _start_logits(self) -> Tensor:
+        return forward_all(self.model, self.examples, INFERENCE_ROWS)
+
+    def _features(self, name: str) -> Tensor:
+        return self._engine.features(self.request.model_of(name), self.request.rows)
+
     def batches(self) -> Iterator[InputBatch]:
         """Yield the batches of all epochs, as the request without a program would have them."""
-        draws = local.local_draws(self.request)
-        for phase in self.request.recipe.phases:
-            yield from self._batches(phase, draws)
-
-    def _batches(self, phase: Phase, draws: torch.Generator) -> Iterator[InputBatch]:
-        recipe = self.request.recipe
-        for _ in range(phase.epochs):
-            yield from self.examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
+        recipe, order = self.request.recipe, local.local_draws(self.request)
+        for _ in range(sum(phase.epochs for phase in recipe.phases)):
+            yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
         """Return a new optimizer, with the request's settings, for the parameters that one kind of phase trains."""
-        recipe, head = self.request.recipe, self.layout.head
-        groups: dict[bool, dict[str, Any]] = {True: {"params": []}}
-        for name, parameter in module.named_parameters():
-            if trains == "all" or name.startswith(head) == (trains == "head"):
-                decays = recipe.decay_biases or not name.endswith("bias")
-                groups.setdefault(decays, {"params": [], "weight_decay": 0.0})["params"].append(parameter)
-        return make_optimizer(recipe, list(groups.values()), fused_sgd=False)
+        return make_optimizer(self.request.recipe, module, trains, self.layout.head)
 
     def train_mode(self, module: nn.Module) -> None:
         """Set ``module`` to training mode; frozen running statistics stay as they are."""
-        module.train()
-        for part in module.modules():
-            if isinstance(part, BatchNorm):
-                part.frozen = self.request.recipe.frozen_statistics
-            elif isinstance(part, TORCH_BATCH_NORMS) and self.request.recipe.frozen_statistics:
-                part.eval()
+        train_mode(module, self.request.recipe.frozen_statistics)
+
+    def _add_server_terms(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
+        """Add the gradient of (proximal / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) and the control variate."""
+        engine, proximal, control = self._engine, self.request.recipe.proximal, self.request.control
+        origins = [parameter.detach().clone() for parameter in self.model.parameters()]
+        controls: list[Tensor] = []
+        if control is not None:
+            named = flat.views(control.to(engine.device, engine.dtype), self.layout.parameters)
+            controls = list(named.values())
+
+        def add(*_: object) -> None:
+            for number, parameter in enumerate(self.model.parameters()):
+                if parameter.grad is not None and proximal:
+                    parameter.grad += proximal * (parameter.detach() - origins[number])
+                if parameter.grad is not None and controls:
+                    parameter.grad += controls[number]
+
+        for optimizer in optimizers.values():
+            optimizer.register_step_pre_hook(add)
 
     def _held_loss(self, rows: LossRows, loss: SampleLoss) -> float:
         """Return the mean loss of the held-out examples, which are the last rows of the request."""
@@ -229,18 +237,17 @@ class LocalWork:
         return float(value)
 
 
-class Course:
-    """The schedule of ``optimizers`` over the steps of ``work``.
+class _Schedule:
+    """The learning rates of ``optimizers`` over the steps of ``work``, and early stopping.
 
     ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
     the last step.
     """
 
     def __init__(
-        self, work: LocalWork, optimizers: Iterable[torch.optim.Optimizer],
-        held_loss: Callable[[], float] | None = None,
-    ) -> None:  # fmt: skip
-        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, list(optimizers)
+        self, work: LocalWork, optimizers: dict[str, torch.optim.Optimizer], held_loss: Callable[[], float] | None
+    ) -> None:
+        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, optimizers
         self._steps = local.steps(self._recipe, len(work.examples))
         self._loss, self._best, self._best_step = held_loss, math.inf, 0
         self._kept: Tensors = {}
@@ -254,7 +261,7 @@ class Course:
         from 0, is lr (1 + cos(pi t / T)) / 2.
         """
         if self._recipe.cosine:
-            for optimizer in self._optimizers:
+            for optimizer in self._optimizers.values():
                 for group in optimizer.param_groups:
                     group["lr"] = self._recipe.lr * (1 + math.cos(math.pi * step / self._steps)) / 2
         is_last = step == self._steps
@@ -270,19 +277,6 @@ class Course:
         if loss < self._best:
             self._best, self._best_step = loss, step
             self._kept = copy_weights(self._model)
-
-
-def _add_control(model: nn.Module, control: Tensors, *_: object) -> None:
-    """Add SCAFFOLD's control variate to every gradient."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            parameter.grad += control[name]
-
-
-def _proximal_term(mu: float, model: nn.Module, origins: list[Tensor]) -> Tensor:
-    """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2), where ``origins`` are the weights w_start."""
-    pairs = zip(model.parameters(), origins, strict=True)
-    return mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -75,8 +75,8 @@ class Perceptron:
             order = epoch.order.contiguous()
             pixels = self._pixels
             labels = self._labels
-            if epoch.shifts is not None:
-                pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.shifts, epoch.flips))
+            if epoch.crops is not None:
+                pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.crops))
                 labels = labels[order]
                 order = torch.arange(len(order))
             total += self._epoch(epoch.trains, order, pixels, labels)

@@ -63,10 +63,10 @@ class PooledConvs(Stem):
         self._used: list[_Buffers] = []
         self._targets: list[WeightBias] = []
 
-    def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
+    def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
         """Implement :meth:`Stem.batches`: padded images [B, H, W, C]."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
-        chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
+        chosen = augmented_images(chosen, crops).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape
         pad = self._paddings[0]
         padded = _zeros(n, height + 2 * pad, width + 2 * pad, channels, reference=chosen)

@@ -25,10 +25,9 @@ from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
-from knot_runner.engine.federated.loop import Course, LocalWork
+from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.engine.training import take_steps
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS, nothing
 from knot_runner.methods.distill.learner import (
@@ -114,21 +113,17 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         shown = student(**inputs), teacher(positions, inputs)
         losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
-    optimizer = work.optimizer(module)
-    course = Course(work, [optimizer])
     draws, finished = generator(request.seed, "terms", *names), itertools.count()
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
-    work.train_mode(work.model)
     losses.train()
 
-    def losses_of(batch: InputBatch) -> tuple[Tensor, Tensor, int]:
+    def losses_of(batch: InputBatch) -> Tensor:
         positions, inputs = batch
         unlabeled = torch.full_like(positions, UNLABELED, device=device)
         rows = TermBatch(unlabeled, positions.to(device), draws, 1 + next(finished) // per_epoch)
-        loss = losses(student(**inputs), teacher(positions, inputs), rows)
-        return loss, loss, 1
+        return losses(student(**inputs), teacher(positions, inputs), rows)
 
-    return LocalResult(*take_steps([(optimizer, work.batches())], losses_of, device, course.ends))
+    return LocalResult(*work.train(module, losses_of))
 
 
 def _mean_teacher(
@@ -142,7 +137,7 @@ def _mean_teacher(
     for number in range(spec.models):
         model = copy.deepcopy(work.model).requires_grad_(False).eval()
         weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
-        flat.load_flat(model, work.layout, weights, buffers)
+        flat.load_flat(model, weights, buffers)
         readers.append(read_taps(model, spec.network, taps))
     clients = frozen_teachers(readers, work.examples, cached=True)
 

@@ -195,12 +195,11 @@ class Students(StageTraining):
         if self.teacher is not None:
             self.teacher.eval()
 
-    def losses(self, batch: InputBatch) -> tuple[Tensor, Tensor, int]:
-        """Return the sum of the students' losses on ``batch``, and their mean to report."""
+    def losses(self, batch: InputBatch) -> Tensor:
+        """Return each student's loss on ``batch``; no student has a gradient of another's loss."""
         rows, share = self._batch(batch[0], self._draws, self._epoch), self._share(self._epoch)
         pairs = zip(self.terms, self._outputs(batch), strict=True)
-        values = torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
-        return values.sum(), values.mean(), len(rows.labels)  # no student has a gradient of another's loss
+        return torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
 
     def epoch(self, number: int) -> float:
         """Train one epoch; return the mean loss over the students."""

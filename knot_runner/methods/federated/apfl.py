@@ -74,7 +74,7 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
     personal, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)
     for module in (personal, mixed):
-        flat.load_flat(module, work.layout, work.tensors["weights"], work.tensors["buffers"])
+        flat.load_flat(module, work.tensors["weights"], work.tensors["buffers"])
     rows, loss = work.objective()
     optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(personal)
     for module in (work.model, mixed):

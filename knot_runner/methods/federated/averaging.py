@@ -22,6 +22,7 @@ State:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -95,35 +96,32 @@ def fold_round(
     Messages are created and summed one after another, in client order. A round with a thousand clients therefore holds
     only one sum, and the result does not depend on the number of workers.
     """
-    assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
-    kept: FederatedState = {}
-    down = up = 0
+    kept, costs = FederatedState(), {"bytes_down": 0, "bytes_up": 0}
 
     def messages() -> Iterator[Sent]:
-        nonlocal down, up
         for work in works:
             begun = method.begun(state, work)
             sent = method.send(Sent(work.client, work.examples, method.message(config, begun, federation, work)), 1)
-            down += size(method.received(config, begun, federation, work.client))
-            up += sent.bytes
-            own = method.own(config, begun, federation, replace(work, sent=sent.parts))
-            kept.update({f"client/{work.client}/{name}": tensor for name, tensor in own.items()})
+            costs["bytes_down"] += size((method.received or received)(config, begun, federation, work.client))
+            costs["bytes_up"] += sent.bytes
+            for name, tensor in method.own(config, begun, federation, replace(work, sent=sent.parts)).items():
+                kept[f"client/{work.client}/{name}"] = tensor
             yield sent
 
-    after: FederatedState = state
-    row: RoundRow = {}
+    after, row = state, RoundRow()
     if method.fold_each is None:
         empty = partial(method.empty_message, config, state, federation, round)
-        mean, row = method.reduce(Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted))
+        gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
+        mean, row = (method.reduce or mean_of)(gathering)
         if mean and method.fold is not None:
             after, entries = method.fold(config, state, federation, round, mean, federation.share(len(works)))
-            row = row | entries
+            row = {**row, **entries}
     elif works:
         after, row = method.fold_each(config, state, federation, round, list(messages()))
     observed = method.observe(works) if works else {}
     after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
-    return after, {**row, **observed, "bytes_down": down, "bytes_up": up, **passed}
+    return after, {**row, **observed, **costs, **passed}
 
 
 def message(
@@ -149,18 +147,17 @@ def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
 
     The mean of no messages is {}. Parts are summed in float64, :data:`SUMMED_AT_ONCE` values at a time.
     """
-    sums: ClientMessage = {}
-    weights: dict[str, float] = {}
+    sums, weights = ClientMessage(), defaultdict[str, float](float)
     for sent in gathering.sent:
         for name, part in sent.parts.items():
-            uniform = gathering.aggregation == "uniform" or name in gathering.unweighted
-            weight = 1.0 if uniform else float(sent.examples)
-            if name not in sums:
-                sums[name], weights[name] = torch.zeros(part.shape, dtype=torch.float64), 0.0
-            totals, values = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
-            for total, block in zip(totals, values, strict=True):
-                total.add_(block.double(), alpha=weight)
+            is_uniform = gathering.aggregation == "uniform" or name in gathering.unweighted
+            weight = 1.0 if is_uniform else float(sent.examples)
             weights[name] += weight
+            if name not in sums:
+                sums[name] = torch.zeros(part.shape, dtype=torch.float64)
+            blocks = sums[name].view(-1).split(SUMMED_AT_ONCE), part.reshape(-1).split(SUMMED_AT_ONCE)
+            for total, values in zip(*blocks, strict=True):
+                total.add_(values.double(), alpha=weight)
     return {name: total / weights[name] for name, total in sums.items()}, {}
 
 

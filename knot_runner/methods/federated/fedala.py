@@ -120,13 +120,13 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     while len(losses) < max_epochs and not _settled(losses, config.window, config.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
-            flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
+            flat.load_flat(model, _mixed(start, personal, sent, mix), buffers)
             value = mean_loss(model, (chosen[positions], inputs), loss, rows)
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
             mix = (mix - config.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
-    flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
+    flat.load_flat(model, _mixed(start, personal, sent, mix), buffers)
     loss_of_training, steps = work.train()
     return LocalResult(loss_of_training, steps, {"mix": mix, "passes": torch.tensor(len(losses))})
 

@@ -92,13 +92,13 @@ def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     larger = (trained + size * pool + sent) / (size + 2)
     if _correct(work, larger, buffers) > _correct(work, soup, buffers):
         soup, pool, size = larger, (size * pool + sent) / (size + 1), size + 1
-    flat.load_flat(work.model, work.layout, soup, buffers)
+    flat.load_flat(work.model, soup, buffers)
     return LocalResult(loss, steps, {"pool": pool, "pool_size": torch.tensor(size)})
 
 
 def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     """Return the number of held-out examples that the model with ``weights`` classifies correctly."""
-    flat.load_flat(work.model, work.layout, weights, buffers)
+    flat.load_flat(work.model, weights, buffers)
     examples = work.select(work.tensors["valid"])
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
 

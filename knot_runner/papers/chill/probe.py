@@ -61,7 +61,7 @@ def probe_part(
     if number == 0:
         return start_probe(context, network, data, device)
     model = build_network(network)
-    flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
+    flat.load_flat(model, state["model.weights"], state["model.buffers"])
     probed = Probed(model.to(device).eval().requires_grad_(False), data, device, context.progress)
     if number == 1:
         return gradient_arrays(config, probed, _draw(context, "images", data))

@@ -177,7 +177,7 @@ def test_boundary_after_matches_stepped_model():
     found = run(replace(HP, boundary_images=40))
     assert int(found["boundary.tried"]) == 40
     model, data = model_of(CNN, torch.float32), data_of(40)
-    flat.load_flat(model, flat.layout_of(Network(CNN, SHAPE, CLASSES)), *flat.initial(Network(CNN, SHAPE, CLASSES), 0))
+    flat.load_flat(model, *flat.initial(Network(CNN, SHAPE, CLASSES), 0))
     x = (data.pixels.float() / 255 - 0.5) / 0.25
     wrong = (model(x).argmax(1) != data.labels).nonzero()[:, 0]
     assert len(wrong) == len(found["boundary.before"])

@@ -41,7 +41,7 @@ def local(seed, round=1, client=2):
         rows=torch.arange(40), test_rows=torch.arange(4), recipe=RECIPE,
     )  # fmt: skip
     passes = list(epochs(request, "crop_flip"))
-    return [part.tolist() for one in passes for part in (one.order, one.shifts, one.flips)]
+    return [part.tolist() for one in passes for part in (one.order, one.crops[:, :2], one.crops[:, 2].bool())]
 
 
 def partition(kind, **chosen):

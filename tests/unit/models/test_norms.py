@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import grad, vmap
 
+from knot_runner.engine.training import train_mode
 from knot_runner.models.layers import BatchNorm, max_pool
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -90,7 +91,7 @@ def test_batch_norm_of_padding_changes_nothing():
 
 def test_batch_norm_keeps_frozen_statistics():
     ours, theirs = pair(3, 2)
-    ours.frozen = True
+    train_mode(ours, frozen_statistics=True)
     x, weights = torch.randn(2, 4, 3, 2, 2, dtype=torch.float64)
     same(step(ours, x, weights), step(theirs.eval(), x, weights))
 

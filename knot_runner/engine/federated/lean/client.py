@@ -126,9 +126,9 @@ class ManualBackward:
             if epoch.trains != trains:
                 trains = epoch.trains
                 network.begin(trains)
-            for part, shifts, flips in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch_size) * recipe.batch_size):
+            for part, crops in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch_size) * recipe.batch_size):
                 loss.start(part)
-                batches = network.stem.batches(part, shifts, flips, recipe.batch_size)
+                batches = network.stem.batches(part, crops, recipe.batch_size)
                 for number, x in enumerate(batches):
                     network.step(x, loss, number)
                 total, steps = total + loss.total(), steps + len(batches)
@@ -210,10 +210,8 @@ class ManualBackward:
         return torch.softmax(logits, 1) if self._softmax else logits
 
 
-def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """Yield (order, shifts, flips) for consecutive blocks of ``size`` images."""
+def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield (order, crops) for consecutive blocks of ``size`` images."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
-        shifts = None if epoch.shifts is None else epoch.shifts[part]
-        flips = None if epoch.flips is None else epoch.flips[part]
-        yield epoch.order[part], shifts, flips
+        yield epoch.order[part], None if epoch.crops is None else epoch.crops[part]

@@ -30,7 +30,7 @@ class Stem:
 
     learns = False
 
-    def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Any]:
+    def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Any]:
         """Return the client's images at positions ``part`` [n'], augmented, as batches for :meth:`forward`."""
         raise NotImplementedError
 
@@ -57,9 +57,9 @@ class Pixels(Stem):
     def __init__(self, images: Tensor) -> None:
         self._images = images
 
-    def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
+    def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
         """Implement :meth:`Stem.batches`."""
-        chosen = augmented_images(self._images.index_select(0, part), shifts, flips)
+        chosen = augmented_images(self._images.index_select(0, part), crops)
         return list(chosen.flatten(1).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,10 +84,10 @@ class Convs(Stem):
         self._gradients: list[WeightBias] = []
         self._targets: list[WeightBias] = []
 
-    def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
+    def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Tensor]:
         """Implement :meth:`Stem.batches`."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
-        return list(augmented_images(chosen, shifts, flips).split(size))
+        return list(augmented_images(chosen, crops).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
         """Implement :meth:`Stem.forward`."""
@@ -157,7 +157,7 @@ class Gram(Stem):
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary
 
-    def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[_GramBatch]:
+    def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
         """Implement :meth:`Stem.batches`, without augmentation."""
         starts, grams = self._gathered
         if len(starts) != len(part):  # memory and its views last from epoch to epoch

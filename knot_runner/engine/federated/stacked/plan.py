@@ -149,8 +149,8 @@ def _epoch(structure: Structure, request: LocalTraining, temperatures: Tensor | 
     inputs = {"rows": request.rows[epoch.order]}
     if structure.objective is not None:
         inputs |= {"positions": epoch.order}
-    if epoch.shifts is not None and epoch.flips is not None:
-        inputs |= {"crops": torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1)}
+    if epoch.crops is not None:
+        inputs |= {"crops": epoch.crops}
     if temperatures is not None:
         inputs |= {"temperatures": temperatures[epoch.order]}
     missing = -len(epoch.order) % structure.room

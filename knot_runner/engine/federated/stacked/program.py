@@ -17,6 +17,7 @@ from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Struct
 from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import train_mode
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
@@ -173,8 +174,7 @@ class Program:
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
-            crops = self.crops[:k].flatten(0, 1)
-            images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
+            images = augmented_images(images, self.crops[:k].flatten(0, 1))
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         # no cache, because a graph must not read a cast tensor that was created outside of the graph
@@ -259,10 +259,8 @@ def _number(request: LocalTraining, name: str) -> float:
 def _trained_model(network: Network, structure: Structure) -> nn.Module:
     """Return the module in training mode, on the meta device. Every step provides the parameters and buffers."""
     with torch.device("meta"):
-        model = build_network(network).train()
-    for module in model.modules():
-        if isinstance(module, BatchNorm):
-            module.frozen = structure.frozen_statistics
+        model = build_network(network)
+    train_mode(model, structure.frozen_statistics)
     return model
 
 

@@ -49,8 +49,8 @@ def test_local_draws_depend_on_seed_round_client_alone():
 
 def test_augmentation_draws_cover_their_range():
     epoch = next(local.epochs(request_with(60, batch_size=8, drop_last=True), "crop_flip"))
-    assert epoch.shifts.shape == (56, 2) and epoch.flips.shape == (56,)
-    assert set(epoch.shifts.flatten().tolist()) == set(range(9)) and set(epoch.flips.tolist()) == {False, True}
+    assert epoch.crops.shape == (56, 3)
+    assert set(epoch.crops[:, :2].flatten().tolist()) == set(range(9)) and set(epoch.crops[:, 2].tolist()) == {0, 1}
 
 
 def reflected(at, size):
@@ -64,7 +64,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
     draws = torch.Generator().manual_seed(2)
     pictures = torch.rand(12, *shape, generator=draws)
     shifts, flips = torch.randint(0, 9, (12, 2), generator=draws), torch.arange(12) % 2 == 0
-    actual = augmented_images(pictures, shifts, flips)
+    actual = augmented_images(pictures, torch.cat([shifts, flips[:, None]], 1))
     channels, height, width = shape
     for n in range(12):
         for i in range(height):
@@ -73,7 +73,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
                 y = reflected(int(shifts[n, 0]) + i - 4, height)
                 x = reflected(int(shifts[n, 1]) + column - 4, width)
                 assert torch.equal(actual[n, :, i, j], pictures[n, :, y, x])
-    assert augmented_images(pictures, None, None) is pictures
+    assert augmented_images(pictures, None) is pictures
 
 
 def test_bytes_and_fractions_are_normalized_alike():
@@ -96,7 +96,7 @@ def test_flat_vectors_restore_models_whose_last_layer_is_the_head(model):
     for buffer in source.buffers():
         buffer.add_(torch.rand_like(buffer))
     weights, buffers = flat.flat_vectors(source)
-    flat.load_flat(target, layout, weights, buffers)
+    flat.load_flat(target, weights, buffers)
     for name, value in source.state_dict().items():
         assert torch.equal(target.state_dict()[name], value), name
     head, body = layout.mask("head"), layout.mask("body")

@@ -77,7 +77,7 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     pixels, labels = world.engine.data.pixels, world.engine.data.labels
     models = [copy.deepcopy(world.engine.model) for _ in federation.clients]
     for model in models:
-        flat.load_flat(model, federation.layout, federation.model.weights, federation.model.buffers)
+        flat.load_flat(model, federation.model.weights, federation.model.buffers)
     for round in range(3):
         drawn = federation.drawn(round)
         for client in drawn:
