@@ -23,7 +23,7 @@ from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import DTYPES, ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.contract import RoundMethod
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, ServerExamples
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
@@ -155,7 +155,7 @@ def make_setup(context: RunContext) -> Setup:
     specs = architecture_settings(config) or [network.spec]
     networks = [dataclasses.replace(network, spec=spec) for spec in specs]
     architectures = [_architecture(context, client_network) for client_network in networks]
-    server = None
+    server: ServerExamples | None = None
     distillation = server_distillation(config)
     if distillation is not None:
         from knot_runner.pipelines.transfer_set import server_examples

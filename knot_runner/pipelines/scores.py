@@ -111,17 +111,15 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
     """
     federation, temperature = run.federation, evaluation_temperature(run.config, round)
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row: LogRow = {
         **metrics.measured(metrics.of_logits(logits, labels, run.setup.task.coordinates, temperature)),
         "test_temperature": temperature,
+        "client_accuracy": over_clients(predictions.clients, sizes),
+        "clients": predictions.clients,
     }
-    sizes = [len(federation.clients[client].test) for client in federation.numbers]
-    row["client_accuracy"] = over_clients(predictions.clients, sizes)
-    row["clients"] = predictions.clients
     unseen = [value for value in predictions.unseen if value is not None]
-    if unseen:
-        row["unseen_accuracy"] = float(np.mean(unseen))
-    return row
+    return row | {"unseen_accuracy": float(np.mean(unseen))} if unseen else row
 
 
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:

@@ -157,7 +157,9 @@ def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> 
 
 TERMS["sp"] = Term(SimilarityTermSettings, partial(_make_relation, similarity), taps="last")
 TERMS["rkd"] = Term(
-    RkdTermSettings, lambda o, inputs: _make_relation(partial(distances_and_angles, o), o, inputs), taps="features"
+    RkdTermSettings,
+    lambda options, inputs: _make_relation(partial(distances_and_angles, options), options, inputs),
+    taps="features",
 )
 TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfer), taps="features")
 

@@ -131,7 +131,8 @@ def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
     layer.
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
-    alpha, beta, head = settings["alpha"], settings["beta"], inputs.head
+    alpha, beta = (settings[name] for name in OF_GENERATOR)
+    head = inputs.head
 
     def loss(logits: Tensor, batch: LossRows) -> Tensor:
         on_features = F.cross_entropy(head(batch["drawn_features"]), batch["drawn"], reduction="none")

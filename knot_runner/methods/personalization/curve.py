@@ -67,7 +67,7 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
     All variants of one federated run share this reference point.
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
-    matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
-    gain = matched["1"] - start["id_accuracy"]
-    corner = chance, start["id_accuracy"]
-    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, corner)}
+    start_ood, start_id = pairs[0]
+    matched = {str(lost): id_at_matched_ood(pairs, start_ood, lost / 100) for lost in MATCHED}
+    gain = matched["1"] - start_id
+    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, (chance, start_id))}

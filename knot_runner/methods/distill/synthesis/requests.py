@@ -76,8 +76,8 @@ class MakeImages(OwnRequest):
         config, device, records = self.synthesis, resources.device, {}
         model, release = frozen_network(self.network, self.weights, resources), released("nothing", [])
         if self.records:
-            released_by_owner = resources.store.get(*self.records)
-            records, release = released_by_owner.tensors(), released_by_owner.info["released"]
+            artifact = resources.store.get(*self.records)
+            records, release = artifact.tensors(), artifact.info["released"]
         elif isinstance(config, StatisticsSynthesis):
             means = [norm.running_mean for norm in batch_norms(model)]
             release = released("statistics in the weights", means * 2)  # and as many variances
