@@ -79,12 +79,12 @@ class ClientWork:
     @property
     def client(self) -> int:
         """Return the client's number."""
-        return int(self.requests[0].client)
+        return self.requests[0].client
 
     @property
     def begun(self) -> int:
         """Return the round in which the client received its model, an earlier round if the client is late."""
-        return int(self.requests[0].round)
+        return self.requests[0].round
 
     @property
     def examples(self) -> int:

@@ -1,6 +1,11 @@
-"""KNOT (arXiv 2110.02432).
+"""KNOT (arXiv 2110.02432): teachers train separately, then a student learns from their soft labels.
 
-Teachers train separately. Then a student minimizes the weighted sum of its distances to the teachers' soft labels.
+With the student's output p and the output q_k of teacher k for an example of the transfer set, the student minimizes
+
+    sum_k W_k T(p, q_k)    (eq. 3)
+
+T is a loss (:mod:`losses`), such as the regularized transport cost of eq. 1, and W_k a weight of the teacher
+(:mod:`weighting`). For differences from the paper and its code, see docs/papers/knot.md.
 
 Round 0 trains the local models and the pretrained global model. Round 1 computes the soft labels of all teachers on the
 transfer set. If the weighting reads probability biases, round 1 also computes these on random examples. Round 2

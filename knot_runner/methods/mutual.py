@@ -1,4 +1,12 @@
-"""Mutual learning between KNOT's parties, each with its own labeled data, on a shared transfer set.
+"""Mutual learning (Zhang et al. 2018, Anil et al. 2018) between KNOT's parties.
+
+Party k has labeled examples of its own, and all K parties read the same transfer set. With the outputs p_k and q_j of
+parties k and j for the transfer set, party k minimizes
+
+    CE on its own examples + weight / (K - 1) sum_{j != k} T(p_k, q_j)
+
+Differences from the papers: each party has other labeled examples, so the parties compare their outputs on the transfer
+set, and T is any loss of KNOT (:mod:`losses`).
 
 Round 0 trains every party alone, as in KNOT. Round 1 trains all parties together (:class:`TrainParties`). Round 2
 stores each party's model as a separate artifact.

@@ -1,9 +1,15 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
-The clients' logits on unlabeled examples form a second message. The averaged model is trained on these logits, with any
-loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). Because the server has the clients' models, it computes
-their logits itself. Distillation adds no entries to the state, because each distillation starts from the averaged
-model.
+The clients' logits z_k on unlabeled examples form a second message. The averaged model, with logits z, is trained on
+these logits. In the paper it minimizes
+
+    KL(softmax(mean_k z_k) || softmax(z))
+
+which is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: any loss and weighting of KNOT
+(:mod:`knot_runner.methods.losses`) can replace this loss, and so can loss terms (:mod:`server_terms`).
+
+Because the server has the clients' models, it computes their logits itself. Distillation adds no entries to the state,
+because each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
