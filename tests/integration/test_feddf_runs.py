@@ -62,12 +62,12 @@ def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
     count = len(made.task.train)
     assert sum(map(len, made.federation.rows("train"))) == count and made.held_out == 0
     assert federation.server.transfer.tolist() == list(range(count, count + len(own.splits["train"])))
-    assert federation.random.tolist() == list(range(len(texts) - 7, len(texts)))
+    assert federation.server.random.tolist() == list(range(len(texts) - 7, len(texts)))
     assert set(made.data.labels[count:].tolist()) == {-1} and -1 not in made.data.labels[:count]
     alone = setup_of(tmp_path, [*TINY_TEXTS, "method=fedavg"]).data.texts
     batch, before = texts.batch(torch.arange(count)), alone.batch(torch.arange(count))
     assert all(torch.equal(batch[name], before[name]) for name in batch)
-    assert int(texts.lengths[federation.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
+    assert int(texts.lengths[federation.server.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
 
 
 # ------------------------------------------------------------------------------------------------------- whole runs

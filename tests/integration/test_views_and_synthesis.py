@@ -133,7 +133,7 @@ def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch
 def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
     view, _, store, _, taught = planned
     job, other, federation = distill_federation(tmp_path, "method=student_alone", f"method.view={view}")
-    (alone,) = distill.plan(job.method, {}, federation, 0)
+    (alone,) = distill.plan(job.method, StageState(), federation, 0)
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
     assert federation.server.originals  # named, as there, though nobody reads them
     cpu = torch.device("cpu")
