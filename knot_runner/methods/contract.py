@@ -280,15 +280,11 @@ def _accepted(where: str, method: Method) -> Method:
         "fold_each": _fold_problem,
         "deployed": lambda model, *_: "None instead of a model" if model is None else "",
     }
-    functions = {name: getattr(method, name) for name in problems}
-    return replace(
-        method,
-        **{
-            name: checked(where, function, problems[name])
-            for name, function in functions.items()
-            if function not in (None, nothing)
-        },
-    )
+    functions: dict[str, Any] = {name: getattr(method, name) for name in problems}
+    for name, function in functions.items():
+        if function not in (None, nothing):
+            functions[name] = checked(where, function, problems[name])
+    return replace(method, **functions)
 
 
 def _plan_problem(requests: Any, *_: object) -> str:

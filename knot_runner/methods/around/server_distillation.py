@@ -164,8 +164,8 @@ def _request(
         known = model.weights.new_tensor(shares), None if biases is None else model.weights.new_tensor(biases)
         weights = equal_where_zero(WEIGHTINGS[spec.weighting](q, *known))
         w = weights[:, :, None].double()
-        mean = (w * logits.double()).sum(1) / w.sum(1)  # sum_k W_k z_k / sum_k W_k
-        teacher_logits = {ENSEMBLE: mean.to(logits.dtype)}
+        mean_logits = (w * logits.double()).sum(1) / w.sum(1)  # sum_k W_k z_k / sum_k W_k
+        teacher_logits = {ENSEMBLE: mean_logits.to(logits.dtype)}
         weighting, shares, biases = "A", [1.0], None
     settings = Distillation(
         loss=spec.loss,

@@ -64,9 +64,11 @@ class StageCounter:
         """
         examples = request.train.examples
         answers = 1 if request.augment == "none" else epochs
-        flops = [self._times(_passes(request.schedule) * epochs, request.network, examples)]
-        flops += [self._times(answers, network, request.originals or examples) for network, _ in request.teachers]
-        return None if None in flops else sum(flops)
+        total = self._times(_passes(request.schedule) * epochs, request.network, examples)
+        for network, _ in request.teachers:
+            more = self._times(answers, network, request.originals or examples)
+            total = None if total is None or more is None else total + more
+        return total
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""

@@ -83,7 +83,7 @@ def plan(config: DistillSettings, state: StageState, federation: PartyFederation
         return [federation.supervised(teacher, "local") for teacher in untrained]
     if state.student:
         return []
-    if state.together:
+    if isinstance(schedule, MutualSchedule) and state.together:
         names = ["student", *(f"student {number + 1}" for number in range(1, schedule.students))]
         return [PickStudent("picked", name, ref_of(state.together), number) for number, name in enumerate(names)]
     if config.synthesis is not None and not state.synthetic:

@@ -162,7 +162,8 @@ def _on_features(
 def _generator(config: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
     """Return the generator in ``state``; a new generator if ``state`` has none."""
     weight, _ = _head_fields(federation)
-    model = new_generator(config.generator, *weight.shape, federation.seed, federation.model.weights.dtype)
+    classes, features = weight.shape
+    model = new_generator(config.generator, classes, features, federation.seed, federation.model.weights.dtype)
     if state:
         load_generator(model, state)
     return model
@@ -179,7 +180,8 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
     """Return the last layer of a model [P], part of a participant's message, with the label ``counts`` [C]."""
-    return Head(*flat.views(weights, _head_fields(federation)).values(), counts)
+    weight, bias = flat.views(weights, _head_fields(federation)).values()
+    return Head(weight, bias, counts)
 
 
 FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_each, received=with_generator)
@@ -221,7 +223,8 @@ def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
-    noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64).to(model[0].weight.dtype)
+    noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
+    noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)
 
 

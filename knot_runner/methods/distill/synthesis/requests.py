@@ -6,10 +6,9 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
@@ -99,6 +98,6 @@ class MakeImages(OwnRequest):
         return {**tensors, "labels": torch.cat(predicted)}, facts
 
 
-def released(kind: str, tensors: Collection[Tensor]) -> Facts:
+def released(kind: str, tensors: Collection[Any]) -> Facts:
     """Return the ``kind`` and size of the data that a teacher's owner releases in addition to the weights."""
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
