@@ -31,9 +31,9 @@ SERVER = -1
 #: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
 ClientMessage = dict[str, Tensor]
 #: Functions of a method that return a round's requests, a message, or the state and the log entries after a fold.
-Plan = Callable[..., "list[LocalTraining]"]
-Tell = Callable[..., ClientMessage]
-Fold = Callable[..., "Folded"]
+PlanFunction = Callable[..., "list[LocalTraining]"]
+MessageFunction = Callable[..., ClientMessage]
+FoldFunction = Callable[..., "Folded"]
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,14 @@ class Method:
     """
 
     init: Callable[..., FederatedState]
-    plan: Plan
-    message: Tell = nothing
-    fold: Fold | None = None
+    plan: PlanFunction
+    message: MessageFunction = nothing
+    fold: FoldFunction | None = None
     deployed: Callable[..., ClientModel] | None = None
-    fold_each: Fold | None = None
-    own: Tell = nothing
+    fold_each: FoldFunction | None = None
+    own: MessageFunction = nothing
     observe: Callable[..., RoundRow] = nothing
-    received: Tell | None = None
+    received: MessageFunction | None = None
     unweighted: tuple[str, ...] = ()
     one_model: bool = True
     exchange: Callable[..., Exchange | None] | None = None
@@ -206,9 +206,9 @@ class Method:
     send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = nothing
-    arriving: Plan | None = None
+    arriving: PlanFunction | None = None
     begun: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
-    pass_time: Fold = lambda config, before, after, federation, round: (after, {})
+    pass_time: FoldFunction = lambda config, before, after, federation, round: (after, {})
     is_finished: Callable[..., bool] | None = None
 
     def empty_message(

@@ -14,14 +14,14 @@ from knot_runner.methods.contract import (
     SERVER,
     ClientMessage,
     ClientWork,
-    Fold,
+    FoldFunction,
     FurtherWork,
     Gathering,
+    MessageFunction,
     Method,
-    Plan,
+    PlanFunction,
     RoundMethod,
     Sent,
-    Tell,
     size,
 )
 from knot_runner.methods.federated.averaging import fold_round, mean_of, received
@@ -63,9 +63,9 @@ class Exchange:
     """
 
     ask: Callable[..., list[Inference]]
-    answer: Tell
-    plan: Plan
-    fold: Fold
+    answer: MessageFunction
+    plan: PlanFunction
+    fold: FoldFunction
     reads: Literal["mean", "each", "either"] = "either"
     answered_by: Literal["server", "clients"] = "server"
 
