@@ -21,6 +21,8 @@ from knot_runner.config.plugins import Table, checked, expect
 Direction = Literal["higher", "lower"]
 #: [C, d], of classes; None where they have none
 Coordinates = Sequence[Sequence[float]] | ndarray | None
+#: Metric -> value.
+Measures = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ def accuracy_first() -> list[str]:
     return sorted(METRICS, key=lambda name: name != ACCURACY)
 
 
-def measured(test: TestSet) -> dict[str, float]:
+def measured(test: TestSet) -> Measures:
     """Return name -> value of every metric that is defined on ``test``."""
     values = {name: metric.value(test) for name, metric in METRICS.items()}
     return {name: value for name, value in values.items() if value is not None}

@@ -30,6 +30,10 @@ State = dict[str, Any]
 SERVER = -1
 #: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
 ClientMessage = dict[str, Tensor]
+#: Functions of a method that return a round's requests, a message, or the state and the log entries after a fold.
+PlanFunction = Callable[..., "list[LocalTraining]"]
+MessageFunction = Callable[..., ClientMessage]
+FoldFunction = Callable[..., "Folded"]
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,12 @@ class ClientWork:
     @property
     def client(self) -> int:
         """Return the client's number."""
-        return int(self.requests[0].client)
+        return self.requests[0].client
 
     @property
     def begun(self) -> int:
         """Return the round in which the client received its model, an earlier round if the client is late."""
-        return int(self.requests[0].round)
+        return self.requests[0].round
 
     @property
     def examples(self) -> int:
@@ -140,7 +144,7 @@ class Gathering:
     unweighted: tuple[str, ...] = ()
 
 
-def nothing(*_: object) -> dict[str, Any]:
+def nothing(*_: object) -> State:
     """Return an empty dict: the default of a method's optional functions."""
     return {}
 
@@ -187,14 +191,14 @@ class Method:
     """
 
     init: Callable[..., FederatedState]
-    plan: Callable[..., list[LocalTraining]]
-    message: Callable[..., ClientMessage] = nothing
-    fold: Callable[..., Folded] | None = None
+    plan: PlanFunction
+    message: MessageFunction = nothing
+    fold: FoldFunction | None = None
     deployed: Callable[..., ClientModel] | None = None
-    fold_each: Callable[..., Folded] | None = None
-    own: Callable[..., ClientMessage] = nothing
+    fold_each: FoldFunction | None = None
+    own: MessageFunction = nothing
     observe: Callable[..., RoundRow] = nothing
-    received: Callable[..., ClientMessage] | None = None
+    received: MessageFunction | None = None
     unweighted: tuple[str, ...] = ()
     one_model: bool = True
     exchange: Callable[..., Exchange | None] | None = None
@@ -202,9 +206,9 @@ class Method:
     send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = nothing
-    arriving: Callable[..., list[LocalTraining]] | None = None
+    arriving: PlanFunction | None = None
     begun: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
-    pass_time: Callable[..., Folded] = lambda config, before, after, federation, round: (after, {})
+    pass_time: FoldFunction = lambda config, before, after, federation, round: (after, {})
     is_finished: Callable[..., bool] | None = None
 
     def empty_message(
@@ -268,30 +272,35 @@ def _accepted(where: str, method: Method) -> Method:
         raise UserError(f"{cls!r:.60} is not a settings class", f"{where}.settings", hint=hint)
     if method.message is not nothing and method.fold is None and method.fold_each is None:
         raise UserError("nothing reads its messages", where, hint="Set 'fold' or 'fold_each', or remove 'message'")
-    return replace(
-        method,
-        init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict (the state)")),
-        plan=checked(where, method.plan, _plan_problem),
-        message=method.message if method.message is nothing else checked(where, method.message, _message_problem),
-        fold=method.fold and checked(where, method.fold, _fold_problem),
-        fold_each=method.fold_each and checked(where, method.fold_each, _fold_problem),
-        deployed=method.deployed
-        and checked(where, method.deployed, lambda model, *_: "None instead of a model" if model is None else ""),
-    )
+    problems = {
+        "init": lambda state, *_: unlike(state, dict, "a dict (the state)"),
+        "plan": _plan_problem,
+        "message": _message_problem,
+        "fold": _fold_problem,
+        "fold_each": _fold_problem,
+        "deployed": lambda model, *_: "None instead of a model" if model is None else "",
+    }
+    functions: dict[str, Any] = {name: getattr(method, name) for name in problems}
+    for name, function in functions.items():
+        if function not in (None, nothing):
+            functions[name] = checked(where, function, problems[name])
+    return replace(method, **functions)
 
 
 def _plan_problem(requests: Any, *_: object) -> str:
     from knot_runner.engine.federated.cohort import LocalTraining
 
-    problem = unlike(requests, list, "a list of requests")
-    wrong = [] if problem else [request for request in requests if not isinstance(request, LocalTraining)]
-    return problem or (f"a list with {type(wrong[0]).__name__} instead of LocalTraining" if wrong else "")
+    if problem := unlike(requests, list, "a list of requests"):
+        return problem
+    wrong = [type(request).__name__ for request in requests if not isinstance(request, LocalTraining)]
+    return f"a list with {wrong[0]} instead of LocalTraining" if wrong else ""
 
 
 def _message_problem(parts: Any, *_: object) -> str:
-    problem = unlike(parts, dict, "a dict (the message)")
-    wrong = [] if problem else [name for name, part in parts.items() if not isinstance(part, Tensor)]
-    return problem or (f"a message with {wrong[0]!r}, which is not a tensor" if wrong else "")
+    if problem := unlike(parts, dict, "a dict (the message)"):
+        return problem
+    wrong = [name for name, part in parts.items() if not isinstance(part, Tensor)]
+    return f"a message with {wrong[0]!r}, which is not a tensor" if wrong else ""
 
 
 def _fold_problem(result: Any, *_: object) -> str:

@@ -20,7 +20,7 @@ from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.party import Architecture, Party, label_points
+from knot_runner.methods.party import Architecture, LabelPoints, Party, label_points
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
 FederatedState = dict[str, Tensor]
@@ -30,13 +30,27 @@ RoundRow = dict[str, object]
 Folded = tuple[FederatedState, RoundRow]
 
 
+@dataclass(frozen=True, eq=False)
+class ServerExamples:
+    """The examples of a server that distills.
+
+    Attributes:
+        test: Rows [m] of the test examples on which the server's model is evaluated.
+        transfer: Rows [n] of the training examples that the server distills on, without labels.
+        random: Rows [r] of the training examples from which probability biases are computed; empty if no weighting
+            uses them.
+    """
+
+    test: Tensor
+    transfer: Tensor
+    random: Tensor
+
+
 @dataclass(frozen=True)
 class Federation:
     """All clients or, with ``members``, one cluster of clients that is trained separately.
 
     ``clients`` always holds all clients, so that a client has the same number and the same draws in any cluster.
-    ``server``: the test examples of a server that distills; ``transfer``: the server's unlabeled set; ``random``:
-    examples for probability biases, empty if no weighting uses them.
     """
 
     clients: tuple[Party, ...]
@@ -45,9 +59,7 @@ class Federation:
     seed: int
     #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
     train_labels: Tensor
-    server: Party | None = None
-    transfer: Party | None = None
-    random: Tensor | None = None
+    server: ServerExamples | None = None
     #: of training images
     augment: Augment = "none"
     #: dealt to clients in turn, by number
@@ -80,7 +92,7 @@ class Federation:
         return [getattr(client, split) for client in self.clients]
 
     @cached_property
-    def label_points(self) -> list[list[float]]:
+    def label_points(self) -> LabelPoints:
         """Return the coordinates of the classes; see :func:`~knot_runner.methods.party.label_points`."""
         return label_points(self.labels)
 
@@ -112,11 +124,10 @@ class Federation:
 
     def cluster(self, members: Sequence[int]) -> Federation:
         """Return the federation that consists of ``members``, all of which take part in rounds."""
-        server = self.server
+        ordered, server = tuple(sorted(members)), self.server
         if server is not None:
-            tests = torch.cat([self.clients[client].test for client in sorted(members)])
-            server = dataclasses.replace(server, examples={"test": tests})
-        return dataclasses.replace(self, members=tuple(sorted(members)), server=server, unseen=())
+            server = dataclasses.replace(server, test=torch.cat([self.clients[client].test for client in ordered]))
+        return dataclasses.replace(self, members=ordered, server=server, unseen=())
 
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
@@ -155,28 +166,10 @@ class Federation:
             return sorted(self.chosen)
         if self.sampling == "poisson":
             draws = torch.rand(len(self), dtype=torch.float64, generator=generator(self.seed, "poisson", round))
-            taken = (draws < self.rate).tolist()
-            return [client for client, takes_part in zip(self.numbers, taken, strict=True) if takes_part]
+            return [self.numbers[position] for position in (draws < self.rate).nonzero()[:, 0].tolist()]
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
         """Return all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]
-
-
-def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """Return ``federation`` with a server that distills.
-
-    Args:
-        federation: The clients.
-        tests: Rows [m] of the test examples on which the server's model is evaluated.
-        transfer: Rows [n] of the training examples that the server distills on.
-        random: Rows [r] of the training examples from which biases are computed.
-    """
-    return dataclasses.replace(
-        federation,
-        server=Party("server", {"test": tests}),
-        transfer=Party("transfer", {"train": transfer}),
-        random=random,
-    )

@@ -20,10 +20,12 @@ from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, EntropySetti
 from knot_runner.config.settings.methods.terms import SinkhornTermSettings
 from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
+from knot_runner.methods.party import LabelPoints
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
 from knot_runner.transport import Solver, transport_loss
 from knot_runner.transport.trees import label_tree
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.files import Facts
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ LOSSES: Table[Loss] = Table(
 )
 
 
-def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]], where: str) -> None:
+def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, where: str) -> None:
     """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
 
     ``where``: the settings group that contains the weighting. ``points`` [C, d]: the label coordinates that the solver
@@ -123,11 +125,11 @@ class Distillation:
     teacher_temperature: float
     teachers: list[str]
     shares: list[float]
-    biases: list[list[float]] | None
-    points: list[list[float]]
+    biases: LabelPoints | None
+    points: LabelPoints
 
 
-def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the student's objective, eq. 3: sum_k W_k T(p, q_k).
 
     With ``normalize`` the sum is divided by the sum of the weights. If all weights of an example are 0, its teachers

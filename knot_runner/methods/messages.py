@@ -14,15 +14,18 @@ from knot_runner.methods.contract import (
     SERVER,
     ClientMessage,
     ClientWork,
+    FoldFunction,
     FurtherWork,
     Gathering,
+    MessageFunction,
     Method,
+    PlanFunction,
     RoundMethod,
     Sent,
     size,
 )
 from knot_runner.methods.federated.averaging import fold_round, mean_of
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import DivergedError
 
 
@@ -60,9 +63,9 @@ class Exchange:
     """
 
     ask: Callable[..., list[Inference]]
-    answer: Callable[..., ClientMessage]
-    plan: Callable[..., list[LocalTraining]]
-    fold: Callable[..., Folded]
+    answer: MessageFunction
+    plan: PlanFunction
+    fold: FoldFunction
     reads: Literal["mean", "each", "either"] = "either"
     answered_by: Literal["server", "clients"] = "server"
 
@@ -96,13 +99,12 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
     def own(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
-        kept: ClientMessage = {}
-        trained = work.trained[0]
+        kept, trained = method.own(config, state, federation, work), work.trained[0]
         if config.patterns != ("*",):
-            kept["unshared"] = trained.weights[~federation.layout.matching(config.patterns)]
+            kept = kept | {"unshared": trained.weights[~federation.layout.matching(config.patterns)]}
         if config.batchnorm == "local":
-            kept["statistics"] = trained.buffers
-        return kept | method.own(config, state, federation, work)
+            kept = kept | {"statistics": trained.buffers}
+        return kept
 
     return replace(method, own=own)
 
@@ -140,18 +142,15 @@ def check_outcomes(
     remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
     """Raise :class:`DivergedError`, with round, client and ``remedy``, if a loss or weight is not finite."""
+    number = round + 1
     for result in trained:
-        if not (math.isfinite(result.loss) and result.finite):
-            name, number = "the server", round + 1
-            if result.client == SERVER:
-                remedy = "a smaller method.server_distillation.lr"
-            else:
-                name = federation.clients[result.client].name
-            raise DivergedError(
-                f"diverged in round {number} at {name}: its weights are not finite. First try {remedy}",
-                round=number,
-                client=name,
-            )
+        if math.isfinite(result.loss) and result.finite:
+            continue
+        name = "the server" if result.client == SERVER else federation.clients[result.client].name
+        if result.client == SERVER:
+            remedy = "a smaller method.server_distillation.lr"
+        problem = f"diverged in round {number} at {name}: its weights are not finite. First try {remedy}"
+        raise DivergedError(problem, round=number, client=name)
 
 
 def run_exchange(
@@ -175,24 +174,27 @@ def run_exchange(
             up += message.bytes if exchange.answered_by == "clients" else 0
             yield message
 
-    row: RoundRow = {}
     mean: ClientMessage = {}
     each: list[Sent] = []
-    empty = partial(empty_answer, exchange, config, federation, round)
+    row: RoundRow = {}
     if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
         each = list(sent())
     else:
+        empty = partial(empty_answer, exchange, config, federation, round)
         mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))
     if not each and not mean:
         return state, row, FurtherWork()
-    share = federation.share(len(models))
-    replies = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
+    students = models if exchange.answered_by == "clients" else {}
+    replies = Answers(mean, each, federation.share(len(models)), students)
     distillation = exchange.plan(config, state, federation, round, replies)
     distilled = engine.train(distillation) if distillation else []
     check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, replies, distilled)
-    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(request) for request in distillation if replies.students)}
-    return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)
+    down = 0
+    for request in distillation if students else []:  # of other clients, each example once
+        received = {name: inputs[:1] for name, inputs in request.inputs.items() if name != str(request.client)}
+        down += len(request.rows.unique()) * size(received)
+    return state, {**entries, **row, "bytes_up": up, "bytes_down": down}, FurtherWork(inferences, distillation)
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
@@ -205,9 +207,3 @@ def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Fede
     asked = exchange.ask(config, federation, round, client, federation.start_of(client))
     zeros = [federation.model.weights.new_zeros(len(inference.rows), widths[inference.output]) for inference in asked]
     return exchange.answer(config, federation, client, zeros) if asked else {}
-
-
-def _told_bytes(request: LocalTraining) -> int:
-    """Return the bytes that a distilling client receives about other clients, counting each example once."""
-    received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
-    return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)

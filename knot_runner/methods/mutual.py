@@ -1,14 +1,20 @@
-"""Mutual learning between KNOT's parties, each with its own labeled data, on a shared transfer set.
+"""Mutual learning (Zhang et al. 2018, Anil et al. 2018) between KNOT's parties.
+
+Party k has labeled examples of its own, and all K parties read the same transfer set. With the outputs p_k and q_j of
+parties k and j for the transfer set, party k minimizes
+
+    CE on its own examples + weight / (K - 1) sum_{j != k} T(p_k, q_j)
+
+Differences from the papers: each party has other labeled examples, so the parties compare their outputs on the transfer
+set, and T is any loss of KNOT (:mod:`losses`).
 
 Round 0 trains every party alone, as in KNOT. Round 1 trains all parties together (:class:`TrainParties`). Round 2
 stores each party's model as a separate artifact.
-
-State: ``weights/<party>`` after round 0, ``together``, ``after/<party>`` and ``student`` (the final global model) are
-names of artifacts.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,16 +33,17 @@ from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPa
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Report, StageTraining, train_epochs
-from knot_runner.methods.contract import RoundMethod, State, scored
+from knot_runner.methods.contract import scored
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
-from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.party import LabelPoints, PartyFederation, StageMethod, StageState, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 
-def init(config: MutualSettings, federation: PartyFederation) -> State:
+def init(config: MutualSettings, federation: PartyFederation) -> StageState:
     """Return an empty state.
 
     Raises:
@@ -46,10 +53,10 @@ def init(config: MutualSettings, federation: PartyFederation) -> State:
     if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
         raise UserError(f"without the global model, there is only one party, {alone}. Use true", "method.global_model")
-    return {}
+    return StageState()
 
 
-def plan(config: MutualSettings, state: State, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: MutualSettings, state: StageState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(config, state, federation)
@@ -61,7 +68,7 @@ def plan(config: MutualSettings, state: State, federation: PartyFederation, roun
                 party="parties",
                 parties=tuple(party.name for party in parties),
                 networks=tuple(party.network for party in parties),
-                starts=tuple(ref_of(state[f"weights/{party.name}"]) for party in parties),
+                starts=tuple(ref_of(state.weights[party.name]) for party in parties),
                 trains=tuple(StoredPart(party.train) for party in parties),
                 valids=tuple(party.stored_valid for party in parties),
                 transfer=StoredPart(federation.transfer.train),
@@ -74,29 +81,27 @@ def plan(config: MutualSettings, state: State, federation: PartyFederation, roun
             )
         ]
     if round == 2:
-        together = ref_of(state["together"])
+        together = ref_of(state.together)
         return [PickStudent("picked", party.name, together, number) for number, party in enumerate(parties)]
     return []
 
 
 def fold(
-    config: MutualSettings, state: State, federation: PartyFederation, round: int,
+    config: MutualSettings, state: StageState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[State, State]:  # fmt: skip
+) -> tuple[StageState, LogRow]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, row = dict(state), {}
+    state, row = copy.deepcopy(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name = f"{artifact.stage}/{artifact.key}"
+        name, info = f"{artifact.stage}/{artifact.key}", artifact.info
         if isinstance(request, TrainParties):
-            state["together"], state["selected_epoch"] = name, artifact.info["best_epoch"]
-            row = {"epoch": artifact.info["best_epoch"], "valid": artifact.info["best_score"]}
+            state.together, state.selected_epoch = name, info["best_epoch"]
+            row = {"epoch": state.selected_epoch, "valid": info["best_score"]}
         elif isinstance(request, PickStudent):
-            state[f"after/{request.party}"] = name
+            state.after[request.party] = name
         else:
-            state[f"weights/{request.party}"] = name
-            row[request.party] = artifact.info["best_score"]
-    server = federation.server.name
-    state["student"] = state.get(f"after/{server}", state.get(f"weights/{server}"))
+            state.weights[request.party], row[request.party] = name, info["best_score"]
+    state.student = (state.weights | state.after)[federation.server.name]
     return state, scored(row)
 
 
@@ -105,7 +110,7 @@ def learners(config: MutualSettings, federation: PartyFederation) -> list[Stored
     return federation.teachers if config.global_model else list(federation.clients)
 
 
-MUTUAL = RoundMethod(init, plan, fold)
+MUTUAL = StageMethod(init, plan, fold)
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class TrainParties(OwnTraining):
     loss: LossSettings
     weight: float
     #: coordinates [C][d] of the classes
-    points: list[list[float]]
+    points: LabelPoints
     training: StageSettings
     seed: int
     augment: Augment = "none"
@@ -179,10 +184,8 @@ class _Together(StageTraining):
 
     def __init__(self, request: TrainParties, resources: Resources, report: Report) -> None:
         self._parties = request
-        self.models = nn.ModuleList(
-            stored_model(resources, network, start)
-            for network, start in zip(request.networks, request.starts, strict=True)
-        )
+        pairs = zip(request.networks, request.starts, strict=True)
+        self.models = nn.ModuleList(stored_model(resources, network, start) for network, start in pairs)
         self.trains = [stored_examples(resources, part.examples) for part in request.trains]
         self.valids = [None if part is None else stored_examples(resources, part.examples) for part in request.valids]
         super().__init__(
@@ -199,8 +202,8 @@ class _Together(StageTraining):
         request = self._parties
         for time in itertools.count():
             order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
-            size, augment = request.training.batch_size, request.augment
-            yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
+            batch_size = request.training.batch_size
+            yield from self.trains[party].epoch(batch_size, order, drop_last=False, augment=request.augment)
 
     def losses(self, batch: InputBatch) -> Tensor:
         """Return each party's loss on ``batch`` and a batch of its own; no party has a gradient of another's loss."""

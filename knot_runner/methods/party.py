@@ -5,8 +5,9 @@ This module also computes the coordinates of labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -19,8 +20,12 @@ from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Ref, StoredPart, Train
+from knot_runner.engine.requests import Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.models.network import Network
+from knot_runner.util.files import Facts, LogRow
+
+#: The coordinates [C][d] of the classes, from which transport costs are computed.
+LabelPoints = list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -36,31 +41,19 @@ class Architecture:
 class Party:
     """A client of a method that trains in rounds.
 
-    ``examples``: for each split, the client's rows [n] among the examples that an engine holds.
+    ``train``, ``test``, ``valid``: the client's rows [n] of each split among the examples that an engine holds.
+    ``valid`` is empty if the client has no validation examples.
     """
 
     name: str
-    examples: dict[str, Tensor]
+    train: Tensor
+    test: Tensor
+    valid: Tensor = field(default_factory=partial(torch.arange, 0))
 
     @property
     def size(self) -> int:
         """Return the number of training examples."""
         return len(self.train)
-
-    @property
-    def train(self) -> Tensor:
-        """Return the rows of the training examples."""
-        return self.examples["train"]
-
-    @property
-    def valid(self) -> Tensor:
-        """Return the rows of the validation examples, empty if the party has none."""
-        return self.examples.get("valid", torch.arange(0))
-
-    @property
-    def test(self) -> Tensor:
-        """Return the rows of the test examples."""
-        return self.examples["test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +90,63 @@ class StoredParty:
     def test(self) -> Ref:
         """Return the reference to the test examples."""
         return self.examples["test"]
+
+
+@dataclass
+class StageState:
+    """The state of a method that trains in stages. ``stage/key`` names an artifact in the store, and "" none.
+
+    Attributes:
+        weights: The separately trained model of each party.
+        soft: For each party, the soft labels of each transfer split (KNOT).
+        bias: The probability bias of each party (KNOT).
+        after: The model of each party after mutual learning.
+        phases: The student's weights after each phase (``method.schedule.phases``).
+        before: The pretrained global model, from which the student starts.
+        together: All models that are trained together.
+        records: The records that the teacher's owner released.
+        synthetic: The images synthesized from the teacher.
+        student: The student, or the global model if nothing is distilled.
+        selected_epoch: The epoch of the weights of ``student`` or ``together``; None before distillation.
+        facts: Further entries of the result: ``terms``, ``phases`` and ``synthesis``.
+    """
+
+    weights: dict[str, str] = field(default_factory=dict)
+    soft: dict[str, dict[str, str]] = field(default_factory=dict)
+    bias: dict[str, list[float]] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    phases: list[str] = field(default_factory=list)
+    before: str = ""
+    together: str = ""
+    records: str = ""
+    synthetic: str = ""
+    student: str = ""
+    selected_epoch: int | None = None
+    facts: Facts = field(default_factory=dict)
+
+    @property
+    def artifacts(self) -> list[Ref]:
+        """Return the artifacts that the state names, without duplicates."""
+        soft = [name for splits in self.soft.values() for name in splits.values()]
+        single = [self.before, self.together, self.records, self.synthetic, self.student]
+        names = dict.fromkeys([*self.weights.values(), *soft, *self.after.values(), *self.phases, *single])
+        return [ref_of(name) for name in names if name]
+
+
+@dataclass(frozen=True)
+class StageMethod:
+    """A method that trains in stages, whose models are artifacts.
+
+    Attributes:
+        init: ``(config, federation) -> state``.
+        plan: ``(config, state, federation, round) -> requests``; [] when the method has finished.
+        fold: ``(config, state, federation, round, requests, artifacts) -> (state, row)``, with the artifact of each
+            request. ``row`` holds log entries.
+    """
+
+    init: Callable[..., StageState]
+    plan: Callable[..., list[StageRequest]]
+    fold: Callable[..., tuple[StageState, LogRow]]
 
 
 @dataclass(frozen=True)
@@ -138,7 +188,7 @@ class PartyFederation:
         return [*self.teachers, self.transfer]
 
     @cached_property
-    def label_points(self) -> list[list[float]]:
+    def label_points(self) -> LabelPoints:
         """Return the coordinates of the classes; see :func:`label_points`."""
         return label_points(self.labels)
 
@@ -146,9 +196,8 @@ class PartyFederation:
     def data(self) -> str:
         """Return a digest of everything that training reads: all stored examples and the pretrained weights."""
         parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
-        trained = {client.name: client.trained for client in self.clients if client.trained is not None}
-        more = [part for part in (self.server.originals, trained) if part]
-        return digest([parts, self.random, self.weights, *more], 64)
+        trained = {client.name: client.trained for client in self.clients if client.trained}
+        return digest([parts, self.random, self.weights, self.server.originals, trained], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
         """Return the request that trains the party's network on the party's labels, with the settings of ``stage``."""
@@ -168,7 +217,7 @@ class PartyFederation:
         )
 
 
-def label_points(labels: Labels) -> list[list[float]]:
+def label_points(labels: Labels) -> LabelPoints:
     """Return the points [C][d] of ``labels`` for the transport cost, as ``labels.support`` selects (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedTraining, architecture_settings, server_distillation
@@ -25,7 +23,7 @@ from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import DTYPES, ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.contract import RoundMethod
-from knot_runner.methods.federation import FederatedState, Federation, with_server
+from knot_runner.methods.federation import FederatedState, Federation, ServerExamples
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
@@ -157,16 +155,16 @@ def make_setup(context: RunContext) -> Setup:
     specs = architecture_settings(config) or [network.spec]
     networks = [dataclasses.replace(network, spec=spec) for spec in specs]
     architectures = [_architecture(context, client_network) for client_network in networks]
-    server: dict[str, Tensor] = {}
+    server: ServerExamples | None = None
     distillation = server_distillation(config)
     if distillation is not None:
         from knot_runner.pipelines.transfer_set import server_examples
 
-        data, server = server_examples(context, task, labels, data, held_out)
+        data, server = server_examples(context, task, labels, data, test, held_out)
         if distillation.terms:
             from knot_runner.methods.around.server_terms import check_server_terms
 
-            check_server_terms(config.algorithm, distillation, networks, len(server["transfer"]))
+            check_server_terms(config.algorithm, distillation, networks, len(server.transfer))
     training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
@@ -183,7 +181,7 @@ def make_setup(context: RunContext) -> Setup:
         )
     members = tuple(client for client in range(len(partition.names)) if client not in unseen)
     federation = Federation(
-        clients=tuple(_clients(partition)),
+        clients=_clients(partition),
         labels=labels,
         training=training,
         seed=settings.seed,
@@ -192,9 +190,8 @@ def make_setup(context: RunContext) -> Setup:
         members=members if unseen else None,
         unseen=unseen,
         train_labels=data.labels,
+        server=server,
     )
-    if server:
-        federation = with_server(federation, tests=torch.arange(len(test.labels)), **server)
     return Setup(task, partition, federation, data, test, len(held_out))
 
 
@@ -238,12 +235,12 @@ def _architecture(context: RunContext, network: Network) -> Architecture:
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
-def _clients(partition: Partition) -> Iterator[Party]:
-    """Yield each client with its part of ``partition``."""
-    splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
-    for number, name in enumerate(partition.names):
-        rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
-        yield Party(name, rows)
+def _clients(partition: Partition) -> tuple[Party, ...]:
+    """Return each client with its part of ``partition``."""
+    splits = [partition.train, partition.test] + ([] if partition.valid is None else [partition.valid])
+    return tuple(
+        Party(name, *map(torch.from_numpy, rows)) for name, *rows in zip(partition.names, *splits, strict=True)
+    )
 
 
 def resident(task: ImageTask) -> list[ImageData]:

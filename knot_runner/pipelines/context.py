@@ -114,7 +114,7 @@ class RunRecord:
     show: Note
     facts: Facts = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    seconds: dict[str, Any] = field(default_factory=dict)
+    seconds: Facts = field(default_factory=dict)
 
     def add(self, **facts: Any) -> None:
         """Add ``facts`` to the result. They replace earlier facts with the same names."""

@@ -6,21 +6,22 @@ Each stage is an artifact that several runs can share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
 
 from knot_runner.config.plugins import Table
-from knot_runner.config.settings.methods.knot import BiasSettings, KnotSettings
-from knot_runner.config.strict import without
+from knot_runner.config.settings.methods.knot import KnotSettings
+from knot_runner.config.strict import build, without
 from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import join_machines
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import Ref, ref_of, request_title
+from knot_runner.engine.requests import ref_of, request_title
 from knot_runner.engine.store import TENSORS, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.costs import StageCounter, sent_bytes
-from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.party import PartyFederation, StageState
 from knot_runner.methods.weighting import needs_bias
+from knot_runner.metrics import Measures
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.pipelines.models import KeptModels, write_models
@@ -53,7 +54,10 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         raise UserError("'true' requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
-    federation = make_federation(context, task, random_examples(context.method))
+    bias = getattr(context.method, "bias", None)  # random examples, which measure probability biases
+    if isinstance(context.method, KnotSettings) and not needs_bias(context.method.weighting):
+        bias = None
+    federation = make_federation(context, task, bias)
     METHODS[context.method.algorithm].init(context.method, federation)
     batch = context.settings.training.local.batch_size
     notes = [*task.notes, *counts.warnings(batch), *federation.notes]
@@ -71,40 +75,41 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
     with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         datasets = {}
         for name, data in task.datasets.items():
-            datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
+            datasets[name] = {"role": data.role} | {split: len(part) for split, part in data.splits.items()}
         record.add(device=str(executor.resources.device), datasets=datasets, rows=task.rows)
         context.begin()
         state = advance_stages(context, federation, executor)
-        for name, facts in state.get("terms", {}).items():
-            if facts["ratio"] > LARGE_RATIO:
+        for name, facts in state.facts.get("terms", {}).items():
+            if (ratio := facts["ratio"]) > LARGE_RATIO:
                 record.note(
-                    f"warning: method.terms.{name} starts at {facts['ratio']:.3g} times the cross-entropy and may "
+                    f"warning: method.terms.{name} starts at {ratio:.3g} times the cross-entropy and may "
                     "dominate it. To set the weight on the first batches, use weight=auto"
                 )
         record.add(**evaluate(context, task, federation, state, executor))
         record.add(**_bound(context, federation, state, executor))
-        write_atomic(context.folder / MODEL_FILE, store.get(*ref_of(state["student"])).read(TENSORS))
+        write_atomic(context.folder / MODEL_FILE, store.get(*ref_of(state.student)).read(TENSORS))
         _describe_models(context, task, federation, state)
-    kept = _kept_epochs(store, state)
+    names = dict.fromkeys([*state.weights.values(), state.student])
+    infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
+    kept = {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
+    selected_on: SelectedOn | None = None
+    if any(epoch.select != "last" for epoch in kept.values()):
+        selected_on = "generated" if state.synthetic else "valid"
+    seconds: Measures = {}  # of each stage when it was computed, by this run or by another run that shares the stage
+    for info in (store.get(*ref).info for ref in state.artifacts):
+        seconds[info["title"]] = round(seconds.get(info["title"], 0) + info["seconds"], 2)
     record.add(
-        bias={name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")},
-        selected_epoch=state.get("selected_epoch"),
+        bias=state.bias,
+        selected_epoch=state.selected_epoch,
         kept_epochs=kept,
-        selected_on=_selected_on(kept, "synthesis" in state),
+        selected_on=selected_on,
         costs=distillation_costs(context, federation),
-        **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
+        **state.facts,
     )
-    record.seconds.update(stages=_stage_seconds(store, state))
+    record.seconds.update(stages=seconds)
 
 
-def random_examples(config: Any) -> BiasSettings | None:
-    """Return the settings for random examples, which measure probability biases; None if ``config`` uses none."""
-    if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
-        return None
-    return getattr(config, "bias", None)
-
-
-def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
+def _bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> dict[str, Facts]:
     """Write ``bound.json`` and return its facts for the result; {} if ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
@@ -135,73 +140,47 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
     return total_costs([summed_costs(rows)], None, sent, stages=stages)
 
 
-def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> Facts:
+def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> StageState:
     """Run every round of the method; return its final state."""
     method, config, store = METHODS[context.method.algorithm], context.method, context.store
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         """Run one round of stages."""
-        requests = method.plan(config, state, federation, round)
+        stages = build(StageState, state, "")
+        requests = method.plan(config, stages, federation, round)
         if not requests:
             return None
         artifacts = executor(requests)
         for artifact in artifacts:
             for epoch in artifact.info.get("epochs", []):
                 context.log({artifact.info["title"]: epoch})
-        return method.fold(config, state, federation, round, requests, artifacts)
+        stages, row = method.fold(config, stages, federation, round, requests, artifacts)
+        return asdict(stages), row
 
-    state, _ = run_rounds(
+    values, _ = run_rounds(
         advance,
         context.commits(federation.data),
-        lambda: method.init(config, federation),
+        lambda: asdict(method.init(config, federation)),
         log=context.log,
-        usable=lambda state: _all_there(state, store),
+        usable=lambda values: all_stored(build(StageState, values, ""), store),
         timed=False,
     )
-    join_machines((store.get(*ref).info for ref in _artifact_refs(state)), context.note)
+    state = build(StageState, values, "")
+    join_machines((store.get(*ref).info for ref in state.artifacts), context.note)
     return state
 
 
-def _all_there(state: State, store: Store) -> bool:
+def all_stored(state: StageState, store: Store) -> bool:
     """Return whether the store still contains every artifact that the state names."""
-    return all(store.find(*ref) is not None for ref in _artifact_refs(state))
+    return all(store.find(*ref) is not None for ref in state.artifacts)
 
 
-def _artifact_refs(state: State) -> list[Ref]:
-    """Return the artifacts that ``state`` names, without duplicates."""
-    names = dict.fromkeys(value for value in state.values() if isinstance(value, str))
-    return [ref_of(name) for name in names]
-
-
-def _stage_seconds(store: Store, state: State) -> dict[str, float]:
-    """Return the seconds each stage took when it was computed, by this run or by another run that shares the stage."""
-    seconds: dict[str, float] = {}
-    for ref in _artifact_refs(state):
-        info = store.get(*ref).info
-        seconds[info["title"]] = round(seconds.get(info["title"], 0) + info["seconds"], 2)
-    return seconds
-
-
-def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
-    """Return the epoch of each trained model's weights, and the rule that selected this epoch (best or last)."""
-    names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
-    infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
-    return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
-
-
-def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | None:
-    """Return the kind of examples that selected the epochs ``kept``. Data-free methods use generated examples."""
-    if all(epoch.select == "last" for epoch in kept.values()):
-        return None
-    return "generated" if generated else "valid"
-
-
-def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: State) -> None:
+def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState) -> None:
     """Write the files for prediction with the student, and with the parties' own models if the method has them."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     models = parties_after(federation, state)
-    if "selected_epoch" not in state:
+    if state.selected_epoch is None:
         models = trained_models(federation, state)[2]
     for party, model in models.items():
         prefix = f"own/{party}/"

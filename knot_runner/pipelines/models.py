@@ -127,11 +127,8 @@ def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
     write_predictions(folder, {"test": (torch.softmax(tests.logits.double(), 1), tests.labels)})
     named = _named(run.config, run.federation, state)
     write_atomic(folder / MODEL_FILE, tensor_parts(named))
-    kept = _kept_models(run, outcome, named)
-    if run.context.settings.on_images:
-        write_models(run.context, kept, task.classes, mean=task.mean, std=task.std)
-    else:
-        write_models(run.context, kept, task.classes, task.whole)
+    inputs = {"mean": task.mean, "std": task.std} if run.context.settings.on_images else {"texts": task.whole}
+    write_models(run.context, _kept_models(run, outcome, named), task.classes, **inputs)
 
 
 def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors) -> KeptModels:

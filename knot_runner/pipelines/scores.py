@@ -20,11 +20,16 @@ from knot_runner.engine.federated.cohort import Inference, LocalTraining, Traine
 from knot_runner.methods.contract import ClientWork, RoundMethod
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.metrics import Measures
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients import FederatedContext
+
+
+#: The accuracy of each client's model on the client's test examples; None without test examples.
+Accuracies = list[float | None]
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class TestPredictions:
 
     logits: Tensor
     labels: Tensor
-    clients: list[float | None]
-    unseen: list[float | None]
+    clients: Accuracies
+    unseen: Accuracies
 
 
 #: Numbers (parameters and logits) of clients' own models in memory at a time, and the fewest models at a time, so that
@@ -78,7 +83,7 @@ def predict_test(run: FederatedContext, state: FederatedState) -> TestPrediction
 
 def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> TestPredictions:
     """Return the predictions on each client's test examples. The first ``seen`` clients take part in rounds."""
-    accuracies: list[float | None] = []
+    accuracies: Accuracies = []
     for client_logits, client_labels in zip(logits, labels, strict=True):
         hits = (client_logits.argmax(1) == client_labels).double()
         accuracies.append(float(hits.mean()) if len(hits) else None)
@@ -106,20 +111,18 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
     """
     federation, temperature = run.federation, evaluation_temperature(run.config, round)
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row: LogRow = {
         **metrics.measured(metrics.of_logits(logits, labels, run.setup.task.coordinates, temperature)),
         "test_temperature": temperature,
+        "client_accuracy": over_clients(predictions.clients, sizes),
+        "clients": predictions.clients,
     }
-    sizes = [len(federation.clients[client].test) for client in federation.numbers]
-    row["client_accuracy"] = over_clients(predictions.clients, sizes)
-    row["clients"] = predictions.clients
     unseen = [value for value in predictions.unseen if value is not None]
-    if unseen:
-        row["unseen_accuracy"] = float(np.mean(unseen))
-    return row
+    return row | {"unseen_accuracy": float(np.mean(unseen))} if unseen else row
 
 
-def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, float]:
+def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
     """Return the mean accuracy over clients, weighted by test examples (``weighted``) and not (``unweighted``)."""
     shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
     return {
@@ -128,7 +131,7 @@ def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, 
     }
 
 
-def over_clusters(accuracies: list[float | None], federation: Federation, clusters: list[Federation]) -> float:
+def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list[Federation]) -> float:
     """Return the accuracy on each cluster's test examples, averaged over ``clusters``, from clients' ``accuracies``."""
     accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
     for cluster in clusters:
@@ -138,7 +141,7 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
     return float(np.mean(means))
 
 
-def measure_valid(run: FederatedContext, state: FederatedState) -> dict[str, float] | None:
+def measure_valid(run: FederatedContext, state: FederatedState) -> Measures | None:
     """Return every metric of the deployed models on the clients' own validation examples, pooled.
 
     The result is {} if logits are not finite, and None without validation examples.

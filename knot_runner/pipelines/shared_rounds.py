@@ -19,10 +19,10 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.rounds import scalars
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.util.files import LogRow, write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients import FederatedContext, Setup
+    from knot_runner.pipelines.clients import FederatedContext
 
 ROUNDS_STAGE = "rounds"
 #: Settings of training and method that do not affect the rounds.
@@ -61,9 +61,17 @@ def run_shared_rounds(
 def rounds_key(run: FederatedContext) -> str:
     """Return the content address of the rounds."""
     settings, setup, federation, engine = run.context.settings, run.setup, run.federation, run.engine
-    plain: dict[str, Any] = {
+    examples: list[Any]
+    if isinstance(setup.task, ImageTask):
+        examples = [setup.task.mean, setup.task.std]
+    else:  # tokens depend on vocabulary and task.max_length, and initial weights may come from a file
+        content = hashlib.sha256()
+        for tensor in (*setup.data.tensors().values(), *setup.test.tensors().values(), federation.model.weights):
+            content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+        examples = [content.hexdigest()]
+    plain: Facts = {
         "seed": settings.seed,
-        "task": [*_examples_key(setup), setup.task.coordinates, federation.augment],
+        "task": [setup.task.digest, *examples, setup.task.coordinates, federation.augment],
         "model": settings.model,
         "plugins": settings.plugins,
         "engine": [engine.name, settings.hardware.precision],
@@ -86,21 +94,7 @@ def _clients_key(federation: Federation) -> list[Any]:
             rows.update(len(rows_of_client).to_bytes(8) + rows_of_client.numpy().tobytes())
     entries = [list(federation.numbers), rows.hexdigest()]
     if federation.server is not None:
-        for rows_of_client in (federation.transfer.train, federation.random):
-            entries.append(hashlib.sha256(rows_of_client.numpy().tobytes()).hexdigest())
+        for rows_of_server in (federation.server.transfer, federation.server.random):
+            entries.append(hashlib.sha256(rows_of_server.numpy().tobytes()).hexdigest())
         entries.append(federation.label_points)
     return entries
-
-
-def _examples_key(setup: Setup) -> list[Any]:
-    """Return the key's entries for the examples as network inputs.
-
-    For texts, these entries are the tokens, which depend on vocabulary and ``task.max_length``, and the initial
-    weights, which may come from a file.
-    """
-    if isinstance(setup.task, ImageTask):
-        return [setup.task.digest, setup.task.mean, setup.task.std]
-    content = hashlib.sha256()
-    for tensor in (*setup.data.tensors().values(), *setup.test.tensors().values(), setup.federation.model.weights):
-        content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
-    return [setup.task.digest, content.hexdigest()]

@@ -10,7 +10,6 @@ import dataclasses
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.image_tasks import UNLABELED, ImageTaskSettings
@@ -21,6 +20,7 @@ from knot_runner.data.images.held_out import with_transfer
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.examples import ClientData, ImageData, TextData, joined_data
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias, random_images
@@ -50,12 +50,16 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
 
 
 def server_examples(
-    context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
-) -> tuple[ClientData, dict[str, Tensor]]:
+    context: RunContext,
+    task: ImageTask | TextPool,
+    labels: Labels,
+    data: ClientData,
+    test: ClientData,
+    held_out: np.ndarray,
+) -> tuple[ClientData, ServerExamples]:
     """Return the training examples ``data`` followed by the server's unlabeled examples, and the server's rows.
 
-    The rows are ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (empty
-    if no weighting uses biases).
+    The server's model is evaluated on all examples of ``test``.
 
     Raises:
         UserError: The transfer set has no examples for distillation.
@@ -81,8 +85,8 @@ def server_examples(
     everything = joined_data([part for part in (data, own, random) if part is not None])
     total = len(everything.labels)
     everything.labels[transfer] = UNLABELED
-    shown = torch.arange(total if random is None else total - len(random.labels), total)
-    return everything, {"transfer": transfer, "random": shown}
+    first = total if random is None else total - len(random.labels)
+    return everything, ServerExamples(torch.arange(len(test.labels)), transfer, torch.arange(first, total))
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
@@ -106,7 +110,12 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     model = party_model(as_kind(settings.model, ModelSettings), "")
     network = Network(model, vocabulary_size(texts.tokenizer), len(pool.classes))
     train, test = (texts.read(texts.put(part)) for part in (pool.train, pool.test))
-    notes = [*pool.notes, *check_weights([network], context.data_root), *_cut_note(train, settings.task.max_length)]
+    notes, longest = [*pool.notes, *check_weights([network], context.data_root)], settings.task.max_length
+    full = float((train.texts.offsets.diff() >= longest).double().mean())
+    if full > MANY_CUT:
+        notes.append(
+            f"task.max_length={longest}: {full:.0%} of the training texts reach it; longer texts are truncated"
+        )
     files = [*pool.files, *model_files(context)]
     return dataclasses.replace(pool, notes=notes, files=files), network, train, test
 
@@ -119,11 +128,3 @@ def _server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Te
         transfer = texts.read(texts.put(as_kind(transfer_set.splits["train"], Examples).unlabeled()))
     bias = context.method.server_distillation.bias
     return transfer, texts.read(texts.put_random(bias)) if biased else None
-
-
-def _cut_note(train: TextData, longest: int) -> list[str]:
-    """Return a note if many texts reach the model's maximum length and are truncated."""
-    full = float((train.texts.offsets.diff() >= longest).double().mean())
-    if full <= MANY_CUT:
-        return []
-    return [f"task.max_length={longest}: {full:.0%} of the training texts reach it; longer texts are truncated"]

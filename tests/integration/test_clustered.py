@@ -141,7 +141,7 @@ def test_clusters_smaller_than_their_rounds_are_counted_in_a_note(out, clusters,
 
 def test_over_clusters_ignores_cluster_without_test_images():
     rows = [torch.arange(size) for size in (4, 0, 12)]
-    clients = tuple(Party(f"c{k}", {"train": own, "test": own}) for k, own in enumerate(rows))
+    clients = tuple(Party(f"c{k}", own, own) for k, own in enumerate(rows))
     labels = Labels(["a", "b"], [[0.0], [1.0]], "semantic")
     everyone = Federation(clients, labels, FEDERATED, 0, torch.zeros(12, dtype=torch.int64))
     clusters = [everyone.cluster(members) for members in ([0, 2], [1])]

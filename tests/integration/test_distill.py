@@ -14,7 +14,7 @@ from knot_runner.data.load import load_task
 from knot_runner.data.parties import teaching_parties
 from knot_runner.engine.store import Store
 from knot_runner.methods.distill.distill import plan
-from knot_runner.methods.party import StoredParty
+from knot_runner.methods.party import StageState, StoredParty
 from knot_runner.pipelines.federations.texts import load_tokenizer, text_federation
 from tests.golden.messages import refuses
 from tests.runs import command, run
@@ -119,7 +119,7 @@ def test_born_again_teaches_from_previous_generation(tmp_path):
         server=StoredParty("student", dict.fromkeys(("train", "valid")), None), label_points=[[0.0], [1.0]],
         training=job.settings.training, seed=0, augment="none", weights="scratch",
     )  # fmt: skip
-    state = {f"weights/generation {number}": f"distill/g{number}" for number in (1, 2, 3)}
+    state = StageState({f"generation {number}": f"distill/g{number}" for number in (1, 2, 3)})
     for round, wanted in ((1, "g1"), (2, "g2"), (3, "g3")):
         (request,) = plan(job.method, state, federation, round)
         assert [weights for _, weights in request.teachers] == [("distill", wanted)]

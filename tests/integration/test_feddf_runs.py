@@ -15,7 +15,8 @@ from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
     words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.server_distillation.bias.images=30")
     made = setup_of(tmp_path, words)
-    transfer, random = made.federation.transfer.train, made.federation.random
+    server = made.federation.server
+    transfer, random = server.transfer, server.random
     clients = torch.cat(made.federation.rows("train"))
     everything = torch.cat([clients, transfer, random])
     assert everything.sort().values.tolist() == list(range(330)) and len(transfer) == 60
@@ -27,9 +28,9 @@ def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
     assert (shares - 0.2).abs().max() < 0.03  # stratified
     assert made.federation.server.test.tolist() == list(range(len(made.test.labels))) and made.held_out == 60
     again, other = setup_of(tmp_path, words), setup_of(tmp_path, [*words, "seed=1"])
-    assert torch.equal(again.federation.transfer.train, transfer)
+    assert torch.equal(again.federation.server.transfer, transfer)
     assert torch.equal(again.data.pixels, made.data.pixels)
-    assert not torch.equal(other.federation.transfer.train, transfer)
+    assert not torch.equal(other.federation.server.transfer, transfer)
     assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
     assert any("60 of 300 training examples are assigned to no client and used" in note for note in made.notes)
 
@@ -60,13 +61,13 @@ def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
     (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
     count = len(made.task.train)
     assert sum(map(len, made.federation.rows("train"))) == count and made.held_out == 0
-    assert federation.transfer.train.tolist() == list(range(count, count + len(own.splits["train"])))
-    assert federation.random.tolist() == list(range(len(texts) - 7, len(texts)))
+    assert federation.server.transfer.tolist() == list(range(count, count + len(own.splits["train"])))
+    assert federation.server.random.tolist() == list(range(len(texts) - 7, len(texts)))
     assert set(made.data.labels[count:].tolist()) == {-1} and -1 not in made.data.labels[:count]
     alone = setup_of(tmp_path, [*TINY_TEXTS, "method=fedavg"]).data.texts
     batch, before = texts.batch(torch.arange(count)), alone.batch(torch.arange(count))
     assert all(torch.equal(batch[name], before[name]) for name in batch)
-    assert int(texts.lengths[federation.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
+    assert int(texts.lengths[federation.server.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
 
 
 # ------------------------------------------------------------------------------------------------------- whole runs

@@ -41,8 +41,8 @@ def test_server_transfer_set_leaves_clients_all_images(tmp_path):
     made = setup_of(tmp_path, words)
     federation = made.federation
     assert torch.cat(federation.rows("train")).sort().values.tolist() == list(range(300)) and made.held_out == 0
-    assert federation.transfer.train.tolist() == list(range(300, 360))
-    assert federation.random.tolist() == list(range(360, 390))
+    assert federation.server.transfer.tolist() == list(range(300, 360))
+    assert federation.server.random.tolist() == list(range(360, 390))
     assert set(made.data.labels[300:].tolist()) == {-1} and -1 not in made.data.labels[:300]
     assert torch.equal(made.data.pixels[300:360], torch.from_numpy(made.task.transfer.pixels))
     alone = setup_of(tmp_path, [*TINY_IMAGES, "method=fedavg"])

@@ -19,6 +19,7 @@ from knot_runner.methods.distill import distill, learner
 from knot_runner.methods.distill.students import Students
 from knot_runner.methods.distill.synthesis import images
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, generator_loss
+from knot_runner.methods.party import StageState
 from knot_runner.models.network import build_network
 from knot_runner.models.taps import read_taps
 from knot_runner.util.errors import DivergedError
@@ -87,7 +88,7 @@ def planned(request, tmp_path_factory):
     network, teacher = federation.clients[0].network, ("local", "made")
     torch.manual_seed(0)
     store.put(*teacher, build_network(network).state_dict(), {})
-    state = {"weights/teacher": "/".join(teacher)}
+    state = StageState({"teacher": "/".join(teacher)})
     (asked,) = distill.plan(job.method, state, federation, 1)
     return request.param, job, store, federation, asked
 
@@ -132,7 +133,7 @@ def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch
 def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
     view, _, store, _, taught = planned
     job, other, federation = distill_federation(tmp_path, "method=student_alone", f"method.view={view}")
-    (alone,) = distill.plan(job.method, {}, federation, 0)
+    (alone,) = distill.plan(job.method, StageState(), federation, 0)
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
     assert federation.server.originals  # named, as there, though nobody reads them
     cpu = torch.device("cpu")
@@ -148,13 +149,13 @@ def test_request_key_includes_originals_of_views(planned, tmp_path):
     *_, asked = planned
     assert request_key(asked) != request_key(dataclasses.replace(asked, originals=None))
     job, _, federation = distill_federation(tmp_path, "method=kd")
-    (plain,) = distill.plan(job.method, {"weights/teacher": "local/made"}, federation, 1)
+    (plain,) = distill.plan(job.method, StageState({"teacher": "local/made"}), federation, 1)
     assert plain.originals is None and federation.server.originals == {}
 
 
 def test_born_again_networks_all_see_view(tmp_path):
     job, _, federation = distill_federation(tmp_path, "method=born_again", "method.view=edges")
-    state = {"weights/generation 1": "distill/made"}
+    state = StageState({"generation 1": "distill/made"})
     (second,) = distill.plan(job.method, state, federation, 1)
     ((network, _),) = second.teachers
     assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
@@ -201,14 +202,14 @@ def asked(request, tmp_path_factory):
     torch.manual_seed(0)
     model = build_network(federation.clients[0].network)
     store.put("local", "made", model.state_dict(), {})
-    state = {"weights/teacher": "local/made"}
+    state = StageState({"teacher": "local/made"})
     bare = Store(out / "bare")
     bare.put("local", "made", model.state_dict(), {})
     (wanted,) = distill.plan(job.method, state, federation, 1)
     if request.param == "records":
         tensors, facts = wanted.run(Resources(store, CPU, None), out / "work", lambda *_: None)
         bare.put("records", request_key(wanted), tensors, facts)
-        state["records"] = f"records/{request_key(wanted)}"
+        state.records = f"records/{request_key(wanted)}"
         (wanted,) = distill.plan(job.method, state, federation, 2)
     return bare, wanted
 
@@ -338,7 +339,7 @@ def test_infinite_loss_ends_synthesis(asked, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_student_reads_made_images_alone(kind, tmp_path):
     job, _, federation = distill_federation(tmp_path, *free(kind), *TINY_FREE)
-    state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
+    state = StageState({"teacher": "local/made"}, records="records/r", synthetic="synthetic/s")
     (student,) = distill.plan(job.method, state, federation, 3)
     assert student.train.examples == student.valid.examples == ("synthetic", "s")
 

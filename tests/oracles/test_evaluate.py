@@ -18,7 +18,7 @@ from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.party import PartyFederation, StageState, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import cut_to, learn_vocabulary, make_tokenizer
 from knot_runner.pipelines.parties import evaluation
@@ -28,10 +28,10 @@ SIZES = {"near": 40, "far": 25, "hub": 60}
 TEACHERS = list(SIZES)
 PLACES = [[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]
 LABELS = Labels(["a", "b", "c"], PLACES, "semantic")
-STATE = {
-    "student": "distill/s", "before": "pretrain/b", "weights/near": "local/n", "weights/far": "local/f",
-    "weights/hub": "pretrain/b", "selected_epoch": 3, "bias/near": [1.0],
-}  # fmt: skip
+STATE = StageState(
+    {"near": "local/n", "far": "local/f", "hub": "pretrain/b"}, bias={"near": [1.0]}, before="pretrain/b",
+    student="distill/s", selected_epoch=3,
+)  # fmt: skip
 #: Of each teacher.
 WEIGHTS = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
 TRAIN = ["the food is fine", "my father said that", "my mother said that"]
@@ -163,7 +163,7 @@ def test_evaluate_measures_baselines_on_global_test_set(world):
 
 
 def test_evaluate_without_distillation_equals_teachers(world):
-    state = {key: value for key, value in STATE.items() if key != "selected_epoch"} | {"student": "pretrain/b"}
+    state = replace(STATE, selected_epoch=None, student="pretrain/b")
     actual = evaluate(world, state)
     for party in TEACHERS:
         assert actual["metrics"]["f1"][party] == actual["teachers"][party]["f1"]

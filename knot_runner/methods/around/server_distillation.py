@@ -1,9 +1,15 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
-The clients' logits on unlabeled examples form a second message. The averaged model is trained on these logits, with any
-loss and weighting of KNOT (:mod:`knot_runner.methods.losses`). Because the server has the clients' models, it computes
-their logits itself. Distillation adds no entries to the state, because each distillation starts from the averaged
-model.
+The clients' logits z_k on unlabeled examples form a second message. The averaged model, with logits z, is trained on
+these logits. In the paper it minimizes
+
+    KL(softmax(mean_k z_k) || softmax(z))
+
+which is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: any loss and weighting of KNOT
+(:mod:`knot_runner.methods.losses`) can replace this loss, and so can loss terms (:mod:`server_terms`).
+
+Because the server has the clients' models, it computes their logits itself. Distillation adds no entries to the state,
+because each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import SERVER, ClientMessage, Method, State
 from knot_runner.methods.federated.own_models import kept_models, model_parts
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow, ServerExamples
 from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
@@ -70,7 +76,7 @@ def ask(
         return []
     rows = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
-        rows.append(federation.random)
+        rows.append(_server_examples(federation).random)
     return [federation.inference(client, model, part, "train") for part in rows]
 
 
@@ -123,10 +129,12 @@ def fold(
 
 def _tested(federation: Federation, student: int) -> Tensor:
     """Return the rows of the test examples on which the model with the number ``student`` is evaluated."""
-    if student != SERVER:
-        return federation.clients[student].test
+    return _server_examples(federation).test if student == SERVER else federation.clients[student].test
+
+
+def _server_examples(federation: Federation) -> ServerExamples:
     assert federation.server is not None
-    return federation.server.test
+    return federation.server
 
 
 def _request(
@@ -134,7 +142,10 @@ def _request(
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
     """Return the request that trains ``model``, with the number ``student``, on the clients' ``answers``."""
-    from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
+    from knot_runner.methods.losses import (
+        Distillation,
+        distillation,
+    )  # with optimal transport, which averaging alone needs not
 
     spec = config.server_distillation
     assert spec is not None
@@ -148,23 +159,25 @@ def _request(
         teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
         weighting, shares = "A", [1.0]
     elif spec.ensemble == "logits":
-        logits = list(teacher_logits.values())
-        q = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1)
+        logits = torch.stack(list(teacher_logits.values()), dim=1)
+        q = torch.softmax(logits.double() / spec.teacher_temperature, dim=-1)
         known = model.weights.new_tensor(shares), None if biases is None else model.weights.new_tensor(biases)
         weights = equal_where_zero(WEIGHTINGS[spec.weighting](q, *known))
-        teacher_logits = {ENSEMBLE: mean_logits(logits, weights)}
+        w = weights[:, :, None].double()
+        mean_logits = (w * logits.double()).sum(1) / w.sum(1)  # sum_k W_k z_k / sum_k W_k
+        teacher_logits = {ENSEMBLE: mean_logits.to(logits.dtype)}
         weighting, shares, biases = "A", [1.0], None
-    settings = {
-        "loss": spec.loss,
-        "weighting": weighting,
-        "normalize": spec.normalize,
-        "student_temperature": spec.student_temperature,
-        "teacher_temperature": spec.teacher_temperature,
-        "teachers": list(teacher_logits),
-        "shares": shares,
-        "biases": biases,
-        "points": federation.label_points,
-    }
+    settings = Distillation(
+        loss=spec.loss,
+        weighting=weighting,
+        normalize=spec.normalize,
+        student_temperature=spec.student_temperature,
+        teacher_temperature=spec.teacher_temperature,
+        teachers=list(teacher_logits),
+        shares=shares,
+        biases=biases,
+        points=federation.label_points,
+    )
     tested = _tested(federation, student)
     number, program = 0 if student == SERVER else federation.network_number(student), None
     if spec.terms:
@@ -181,7 +194,7 @@ def _request(
         rows=rows[places],
         test_rows=tested if federation.training.measures(round) else tested[:0],
         recipe=_recipe(config, spec),
-        objective=Objective(distillation, settings),
+        objective=Objective(distillation, vars(settings)),
         program=program,
         inputs={name: logits_of_client[places] for name, logits_of_client in teacher_logits.items()},
         network=number,
@@ -222,8 +235,7 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 
     The rows for early stopping are a share ``valid`` of the set and the same in every round.
     """
-    assert federation.transfer is not None
-    transfer = federation.transfer.train
+    transfer = _server_examples(federation).transfer
     count = int(spec.valid * len(transfer))
     if not count:
         return transfer, transfer[:0]
@@ -234,13 +246,6 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows of :func:`drawn_examples`, followed by the held-out rows."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
-
-
-def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """Return the weighted mean sum_k W_k z_k / sum_k W_k [n, C] of ``logits`` z_k [n, C], with ``weights`` W [n, K]."""
-    stacked = torch.stack(logits, dim=1).double()
-    mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
-    return mean.to(logits[0].dtype)
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:

@@ -14,7 +14,6 @@ import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +37,11 @@ from knot_runner.methods.distill.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distill.term import TERMS, TermBatch
+from knot_runner.methods.party import LabelPoints
 from knot_runner.models.network import Network
 from knot_runner.models.taps import NetworkOutputs, read_taps
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 _KEY = "method.server_distillation.terms"
 
@@ -70,16 +71,12 @@ class TermSettings:
 
     terms: Terms
     network: Network
-    points: list[list[float]]
+    points: LabelPoints
     models: int
 
 
 def term_program(
-    spec: ServerDistillation,
-    network: Network,
-    points: list[list[float]],
-    sent: list[ClientModel],
-    weights: Tensor | None,
+    spec: ServerDistillation, network: Network, points: LabelPoints, sent: list[ClientModel], weights: Tensor | None
 ) -> LocalProgram:
     """Return the program that trains on ``spec.terms``.
 
@@ -96,7 +93,7 @@ def term_program(
     return LocalProgram(train_by_terms, vars(settings), tensors)
 
 
-def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
     """Take the server's steps on the weighted sum of the terms (a local program).
 
     Adapters and memories are created in each round. Draws are keyed by (seed, round, student).
@@ -143,21 +140,17 @@ def _mean_teacher(
 
     def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
         """Return the one teacher's outputs for a batch."""
-        device = next(iter(inputs.values())).device
-        taken = logits[positions.to(logits.device)].to(device)
+        taken = logits[positions.to(logits.device)].to(next(iter(inputs.values())).device)
         if not readers:
             return [NetworkOutputs(taken)]
-        mean, each = work.tensors["mean"], [outputs.taps for outputs in clients(positions, inputs)]
-        return [NetworkOutputs(taken, _mean_taps(each, mean[positions.to(mean.device)]))]
+        weights = work.tensors["mean"]
+        weights = weights[positions.to(weights.device)]
+        shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
+        means: Tensors = {}  # sum_k W_k t_k / sum_k W_k of each tap t_k [B, ...]
+        for share, outputs in zip(shares, clients(positions, inputs), strict=True):
+            for name, tap in outputs.taps.items():
+                wide = share.to(tap).view(-1, *[1] * (tap.dim() - 1))
+                means[name] = means.get(name, tap.new_zeros(())) + wide * tap
+        return [NetworkOutputs(taken, means)]
 
     return outputs_of
-
-
-def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
-    """Return the weighted mean sum_k W_k t_k / sum_k W_k of each tap; t_k [B, ...] is client k's tap, W [B, K]."""
-    shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
-    means = {}
-    for name, first in taps[0].items():
-        wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
-        means[name] = sum((share * tap[name] for share, tap in zip(wide, taps, strict=True)), first.new_zeros(()))
-    return means

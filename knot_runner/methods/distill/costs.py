@@ -48,12 +48,13 @@ class StageCounter:
         The result is None for a request that is neither training nor inference on stored examples, such as the
         synthesis of images.
         """
+        epochs = len(artifact.info.get("epochs", []))
         if isinstance(request, Train):
-            return self._times(3 * _epochs(artifact), request.network, request.train.examples)
+            return self._times(3 * epochs, request.network, request.train.examples)
         if isinstance(request, Predict | ReleaseRecords):
             return self._times(1, request.network, request.examples)
         if isinstance(request, TrainStudents):
-            return self._students(request, _epochs(artifact))
+            return self._students(request, epochs)
         return 0 if isinstance(request, PickStudent) else None
 
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
@@ -63,10 +64,9 @@ class StageCounter:
         """
         examples = request.train.examples
         answers = 1 if request.augment == "none" else epochs
-        seen = request.originals or examples
         total = self._times(_passes(request.schedule) * epochs, request.network, examples)
         for network, _ in request.teachers:
-            more = self._times(answers, network, seen)
+            more = self._times(answers, network, request.originals or examples)
             total = None if total is None or more is None else total + more
         return total
 
@@ -92,7 +92,3 @@ def _passes(schedule: DistillSchedule) -> int:
     if isinstance(schedule, MutualSchedule):
         return 3 * schedule.students
     return 4 if isinstance(schedule, AverageSchedule | SnapshotSchedule) else 3
-
-
-def _epochs(artifact: Artifact) -> int:
-    return len(artifact.info["epochs"])

@@ -5,9 +5,8 @@ the student. Each phase of the student's training is a separate round before the
 ``generations`` each student has one round. With other schedules, round 0 trains all students. A teacher's records and
 the images synthesized from the teacher have separate rounds in between.
 
-State: ``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records`` and ``synthetic`` are names of
-artifacts. ``terms`` holds the weight of each term and its first ratio to the cross-entropy. ``phases`` holds the same
-for each phase. ``synthesis`` holds facts about the images.
+Facts of the result: ``terms`` holds the weight of each term and its first ratio to the cross-entropy, ``phases`` the
+same for each phase, and ``synthesis`` facts about the images.
 
 Each phase of a student's training has its own loss. For example, FitNets has two stages (Romero et al. 2015, algorithm
 1). Stage 1 is a phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer.
@@ -17,6 +16,7 @@ adapters of a phase do not.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -34,18 +34,19 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import RoundMethod, State, scored
+from knot_runner.methods.contract import scored
 from knot_runner.methods.distill.learner import read_terms
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.images import batch_norms
 from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distill.term import TERMS
-from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.party import PartyFederation, StageMethod, StageState
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 
-def init(config: DistillSettings, federation: PartyFederation) -> State:
+def init(config: DistillSettings, federation: PartyFederation) -> StageState:
     """Return a state that names the teacher weights that are already in the store.
 
     Raises:
@@ -69,100 +70,92 @@ def init(config: DistillSettings, federation: PartyFederation) -> State:
             )
     if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first generation has no teacher, so the term 'ce' is required", "method.terms")
-    stored = {teacher.name: teacher.trained for teacher in federation.clients}
-    return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
+    return StageState({teacher.name: "/".join(teacher.trained) for teacher in federation.clients if teacher.trained})
 
 
-def plan(config: DistillSettings, state: State, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: DistillSettings, state: StageState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Return the training requests of this round; [] when the method has finished."""
     schedule = config.schedule
     if isinstance(schedule, GenerationsSchedule):
-        if "student" not in state:
-            return plan_generation(config, state, federation, round, schedule.generations)
-        return []
-    untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
+        return [] if state.student else [plan_generation(config, state, federation, round, schedule.generations)]
+    untrained = [teacher for teacher in federation.clients if teacher.name not in state.weights]
     if untrained:
         return [federation.supervised(teacher, "local") for teacher in untrained]
-    if "student" in state:
+    if state.student:
         return []
-    if isinstance(schedule, MutualSchedule) and "together" in state:
+    if isinstance(schedule, MutualSchedule) and state.together:
         names = ["student", *(f"student {number + 1}" for number in range(1, schedule.students))]
-        together = ref_of(state["together"])
-        return [PickStudent("picked", name, together, number) for number, name in enumerate(names)]
-    if config.synthesis is not None and "synthetic" not in state:
-        return plan_images(config.synthesis, state, federation)
-    frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
-    images = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
-    return [
-        in_phase(
-            config, state, train_students(config, federation, federation.server.name, config.terms, frozen, images)
-        )
-    ]
+        return [PickStudent("picked", name, ref_of(state.together), number) for number, name in enumerate(names)]
+    if config.synthesis is not None and not state.synthetic:
+        return [plan_images(config.synthesis, state, federation)]
+    frozen = [(teacher.network, ref_of(state.weights[teacher.name])) for teacher in federation.clients]
+    images = StoredPart(ref_of(state.synthetic)) if state.synthetic else None
+    student = train_students(config, federation, federation.server.name, config.terms, frozen, images)
+    return [in_phase(config, state, student)]
 
 
 def fold(
-    config: DistillSettings, state: State, federation: PartyFederation, round: int,
+    config: DistillSettings, state: StageState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
-) -> tuple[State, State]:  # fmt: skip
+) -> tuple[StageState, LogRow]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, row = dict(state), {}
+    state, row = copy.deepcopy(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
-        name = f"{artifact.stage}/{artifact.key}"
-        info = artifact.info
-        if isinstance(request, ReleaseRecords | MakeImages):
-            state[request.stage] = name
-            facts = {fact: info[fact] for fact in ("images", "loss", "released") if fact in info}
-            kind = request.synthesis.kind if isinstance(request, MakeImages) else "records"
-            state["synthesis"] = {"kind": kind, **facts}
-            continue
-        key = "student" if request.party == federation.server.name else f"weights/{request.party}"
-        if isinstance(request, TrainStudents):
-            if request.stage != "distill":
-                phases = [*state.get("phases", []), {"epochs": request.training.epochs, "terms": info["terms"]}]
-                state |= {f"phase/{len(phases)}": name, "phases": phases}
-                continue
-            state |= {"terms": info["terms"], "selected_epoch": info["best_epoch"]}
-            if isinstance(request.schedule, MutualSchedule):
-                key = "together"
-        state[key] = name
-        row[request.party] = info["best_score"]
+        name, info, party = f"{artifact.stage}/{artifact.key}", artifact.info, request.party
+        if isinstance(request, ReleaseRecords):
+            state.records = name
+        elif isinstance(request, MakeImages):
+            state.synthetic = name
+            facts = {fact: info[fact] for fact in ("images", "loss", "released")}
+            state.facts["synthesis"] = {"kind": request.synthesis.kind, **facts}
+        elif isinstance(request, TrainStudents) and request.stage != "distill":
+            state.phases.append(name)
+            state.facts.setdefault("phases", []).append({"epochs": request.training.epochs, "terms": info["terms"]})
+        else:
+            row[party] = info["best_score"]
+            if isinstance(request, TrainStudents):
+                state.facts["terms"], state.selected_epoch = info["terms"], info["best_epoch"]
+            if isinstance(request, TrainStudents) and isinstance(request.schedule, MutualSchedule):
+                state.together = name
+            elif party == federation.server.name:
+                state.student = name
+            else:
+                state.weights[party] = name
     return state, scored(row)
 
 
-def plan_images(synthesis: Synthesis, state: State, federation: PartyFederation) -> list[StageRequest]:
+def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
     """Return the request that synthesizes images from the teacher or, first, the request for the records it needs."""
     (teacher,) = federation.clients
-    network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
-    if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
+    network, weights = teacher.network, ref_of(state.weights[teacher.name])
+    if isinstance(synthesis, RecordsSynthesis) and not state.records:
         kind = synthesis.records
         components = synthesis.components if kind == "spectral" else None
-        return [ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)]
-    return [
-        MakeImages(
-            stage="synthetic",
-            party=federation.server.name,
-            network=network,
-            weights=weights,
-            synthesis=synthesis,
-            records=ref_of(state["records"]) if "records" in state else None,
-            mean=federation.mean,
-            std=federation.std,
-            seed=federation.seed,
-        )
-    ]
+        return ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)
+    return MakeImages(
+        stage="synthetic",
+        party=federation.server.name,
+        network=network,
+        weights=weights,
+        synthesis=synthesis,
+        records=ref_of(state.records) if state.records else None,
+        mean=federation.mean,
+        std=federation.std,
+        seed=federation.seed,
+    )
 
 
 def plan_generation(
-    config: DistillSettings, state: State, federation: PartyFederation, round: int, generations: int
-) -> list[StageRequest]:
+    config: DistillSettings, state: StageState, federation: PartyFederation, round: int, generations: int
+) -> StageRequest:
     """Return the request that trains the student of generation ``round``. The last one is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
         alone = {term: options for term, options in config.terms.items() if not TERMS[term].needs_teacher}
-        return [train_students(config, federation, name, alone, [])]
-    previous = (student.network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
-    return [train_students(config, federation, name, config.terms, [previous])]
+        return train_students(config, federation, name, alone, [])
+    previous = (student.network, ref_of(state.weights[generation_name(round - 1)]))
+    return train_students(config, federation, name, config.terms, [previous])
 
 
 def train_students(
@@ -204,7 +197,7 @@ def generation_name(number: int) -> str:
     return f"generation {number + 1}"
 
 
-DISTILL = RoundMethod(init, plan, fold)
+DISTILL = StageMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
@@ -212,15 +205,15 @@ def phases_of(config: DistillSettings) -> list[PhaseSettings]:
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
-def in_phase(config: DistillSettings, state: State, last: TrainStudents) -> TrainStudents:
+def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) -> TrainStudents:
     """Return the next training of the student.
 
     This training is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with
     ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
     keeps the weights of its last epoch, because its network may not classify yet.
     """
-    phases, done = phases_of(config), len(state.get("phases", []))
-    start = ref_of(state[f"phase/{done}"]) if done else None
+    phases, done = phases_of(config), len(state.phases)
+    start = ref_of(state.phases[-1]) if done else None
     if done == len(phases):
         return replace(last, start=start)
     training = replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])

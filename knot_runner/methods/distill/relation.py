@@ -67,21 +67,18 @@ def _nearness_shares(x: Tensor) -> Tensor:
 
 
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
-    """Return the weighted sum of :func:`distance_relation` and :func:`angle_relation`, [] (RKD, Park et al. 2019)."""
+    """Return the weighted sum of the relations of distances and of angles (:func:`angle_relation`), [].
+
+    The relation of distances is the mean over the B^2 pairs of the smooth L1 difference of distances, where each
+    network's distances are divided by their mean (RKD, Park et al. 2019).
+    """
     loss = nothing_to_compare(f)
     if options.distance:
-        loss = loss + options.distance * distance_relation(f, g)
+        distances = F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
+        loss = loss + options.distance * distances
     if options.angle:
         loss = loss + options.angle * angle_relation(f, g)
     return loss
-
-
-def distance_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean [] over the B^2 pairs of the smooth L1 difference of distances.
-
-    Each network's distances are divided by their mean.
-    """
-    return F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
 
 
 def _relative_distances(x: Tensor) -> Tensor:
@@ -119,14 +116,12 @@ def angle_relation(f: Tensor, g: Tensor) -> Tensor:
     """
     n = len(f)
     at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
+    if at_once >= n:
+        return _angle_part(f, g, slice(0, n)) / n**3
     parts = []
     for first in range(0, n, at_once):
         corners = slice(first, first + at_once)
-        if at_once < n:
-            part: Tensor = checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False)
-        else:
-            part = _angle_part(f, g, corners)
-        parts.append(part)
+        parts.append(checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False))
     return torch.stack(parts).sum() / n**3
 
 
@@ -160,12 +155,12 @@ def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> 
     return partial(mean_over_teachers, inputs.pairs, compare_examples)
 
 
-def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
-    return _make_relation(partial(distances_and_angles, options), options, inputs)
-
-
 TERMS["sp"] = Term(SimilarityTermSettings, partial(_make_relation, similarity), taps="last")
-TERMS["rkd"] = Term(RkdTermSettings, _make_rkd, taps="features")
+TERMS["rkd"] = Term(
+    RkdTermSettings,
+    lambda options, inputs: _make_relation(partial(distances_and_angles, options), options, inputs),
+    taps="features",
+)
 TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfer), taps="features")
 
 

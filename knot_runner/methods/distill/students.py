@@ -29,6 +29,7 @@ from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, initial_model, stored_examples, valid_score
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import Report, StageTraining, copy_weights, train_epochs
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
@@ -41,6 +42,7 @@ from knot_runner.methods.distill.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distill.term import TermBatch
+from knot_runner.methods.party import LabelPoints
 from knot_runner.models.network import Network
 from knot_runner.models.taps import NetworkOutputs, read_taps
 
@@ -65,7 +67,7 @@ class TrainStudents(OwnTraining):
     #: network and weights of each frozen teacher
     teachers: tuple[tuple[Network, Ref], ...]
     #: coordinates [C][d] of the classes
-    points: list[list[float]]
+    points: LabelPoints
     auto_ratio: float
     training: StageSettings
     seed: int
@@ -224,7 +226,7 @@ class Students(StageTraining):
         scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(scores) / len(scores)
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Tensors:
         """Return a copy of the student's weights. With several students, names have the student's number as prefix."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
 

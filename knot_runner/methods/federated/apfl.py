@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +32,7 @@ from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.util.files import Facts
 
 
 def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -62,7 +62,7 @@ def _with_own(
     return replace(request, program=program)
 
 
-def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
     """Take a client's training steps (a local program).
 
     ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. The result has the same tensors

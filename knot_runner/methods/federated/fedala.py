@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +35,7 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 
 def init(config: FedalaSettings, federation: Federation) -> FederatedState:
@@ -95,7 +95,7 @@ def _with_mix(
     return replace(request, program=program)
 
 
-def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     """Learn the mixing weights, and train from the mix (a local program).
 
     Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].

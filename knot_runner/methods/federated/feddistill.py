@@ -20,7 +20,6 @@ State, in addition to :mod:`own_models`, for clients that have taken part:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +33,7 @@ from knot_runner.methods.contract import ClientMessage
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import Answers, Exchange
+from knot_runner.util.files import Facts
 
 #: Names of the settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
@@ -48,7 +48,7 @@ def regularized(
         return request
     logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
     options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
-    objective = Objective(label_distillation, {**request.objective.settings, **options})
+    objective = Objective(label_distillation, request.objective.settings | options)
     inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
     return replace(request, objective=objective, inputs=inputs)
 
@@ -71,7 +71,7 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
     return total / has.sum(0).clamp_min(1)[:, None], has.any(0)
 
 
-def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return CE(z, y), chilled or not, plus weight CE(z / tau, softmax(F_y / tau)).
 
     F_y holds the other clients' mean logits of label y. The second term covers only examples whose F_y is known.
@@ -79,14 +79,14 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     ``inputs.tensors``: ``label_logits`` [n, C], the F_y of each example, and ``known`` [n].
     """
     rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
-    weight, tau = float(settings["weight"]), float(settings["label_temperature"])
+    weight, tau = (settings[name] for name in OF_LABELS)
 
     def loss(logits: Tensor, batch: LossRows) -> Tensor:
         target = torch.softmax(batch["label_logits"] / tau, 1)
         distance = F.cross_entropy(logits / tau, target, reduction="none")
         return hard(logits, batch) + weight * distance * batch["known"]
 
-    return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
+    return rows | inputs.tensors, loss
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
@@ -110,9 +110,9 @@ def answer(config: FedDistillSettings, federation: Federation, client: int, logi
     Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
     """
     (outputs,) = logits
-    labels = federation.train_labels[federation.clients[client].train]
-    counts = torch.bincount(labels, minlength=outputs.shape[1])
-    total = torch.zeros(outputs.shape[1], outputs.shape[1], dtype=torch.float64).index_add_(0, labels, outputs.double())
+    labels, classes = federation.train_labels[federation.clients[client].train], outputs.shape[1]
+    counts = torch.bincount(labels, minlength=classes)
+    total = torch.zeros(classes, classes, dtype=torch.float64).index_add_(0, labels, outputs.double())
     means = total / counts.clamp_min(1)[:, None]
     return {"labels": means.to(outputs.dtype), "present": (counts > 0).to(outputs.dtype)}
 

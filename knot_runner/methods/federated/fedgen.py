@@ -23,7 +23,6 @@ State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C],
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,10 +35,12 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import take_step
 from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 #: Names of the settings of the objective that the cross-entropy does not have.
 OF_GENERATOR = ("alpha", "beta")
@@ -100,9 +101,9 @@ def fold_each(
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
-    for message_of_client in sent:
-        counts = (message_of_client.parts["labels"].double() * message_of_client.examples).round().long()
-        heads.append(_head(federation, state["weights"] + message_of_client.parts["update"], counts))
+    for client in sent:
+        counts = (client.parts["labels"].double() * client.examples).round().long()
+        heads.append(_head(federation, state["weights"] + client.parts["update"], counts))
     return _with_generator(config, state, after, federation, round, heads)
 
 
@@ -118,13 +119,11 @@ def _with_generator(
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """Return the model and, once the generator is trained, the generator with the counts of labels."""
-    parts = averaging.received(config, state, federation, client)
-    if LABELS in state:
-        parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
-    return parts
+    sent = {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
+    return averaging.received(config, state, federation, client) | (sent if LABELS in state else {})
 
 
-def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return a client's loss (see above), with the cross-entropy of the objective ``cross_entropy``, chilled or not.
 
     ``inputs.tensors``: ``drawn`` [n], a label drawn for each example; ``drawn_features`` [n, H], generated for the
@@ -132,7 +131,8 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     layer.
     """
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
-    alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
+    alpha, beta = (settings[name] for name in OF_GENERATOR)
+    head = inputs.head
 
     def loss(logits: Tensor, batch: LossRows) -> Tensor:
         on_features = F.cross_entropy(head(batch["drawn_features"]), batch["drawn"], reduction="none")
@@ -140,23 +140,22 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
         divergence = (torch.xlogy(target, target) - target * torch.log_softmax(logits, 1)).sum(1)
         return hard(logits, batch) + alpha * on_features + beta * divergence
 
-    names = ("drawn", "drawn_features", "own_features")
-    return rows | {name: inputs.tensors[name] for name in names}, loss
+    return rows | inputs.tensors, loss
 
 
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """Return ``request`` with the generated features that its client trains on: both kinds for every example."""
-    spec = config.generator
+    spec, counts = config.generator, state[LABELS]
     draws = generator(federation.seed, "features", request.round, request.client)
-    drawn = drawn_labels(state[LABELS], len(request.rows), draws)
-    inputs = {"drawn": drawn}
+    drawn = drawn_labels(counts, len(request.rows), draws)
     with torch.no_grad():
-        for name, wanted in (("drawn", drawn), ("own", federation.train_labels[request.rows])):
-            _, inputs[f"{name}_features"] = noisy_features(spec, model, wanted, len(state[LABELS]), draws)
+        _, drawn_features = noisy_features(spec, model, drawn, len(counts), draws)
+        _, own_features = noisy_features(spec, model, federation.train_labels[request.rows], len(counts), draws)
     weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
-    objective = Objective(latent_regularized, {**request.objective.settings, **weights}, reads_head=True)
+    objective = Objective(latent_regularized, request.objective.settings | weights, reads_head=True)
+    inputs = {"drawn": drawn, "drawn_features": drawn_features, "own_features": own_features}
     return replace(request, objective=objective, inputs=inputs)
 
 
@@ -180,10 +179,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
-    """Return the last layer of a model [P] together with the label ``counts`` [C].
-
-    The layer is part of a participant's message, and the counts are sent in addition.
-    """
+    """Return the last layer of a model [P], part of a participant's message, with the label ``counts`` [C]."""
     weight, bias = flat.views(weights, _head_fields(federation)).values()
     return Head(weight, bias, counts)
 
@@ -208,8 +204,8 @@ def all_counts(heads: list[Head]) -> Tensor:
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
     """Return a generator that maps noise and a label's one-hot code [B, noise + C] to features [B, H]."""
     with seeded(seed, "generator"):
-        layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
-    return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
+        first, last = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
+    return nn.Sequential(first, nn.BatchNorm1d(spec.hidden), nn.ReLU(), last).to(dtype)
 
 
 def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -253,11 +249,10 @@ def train_generator(
     ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are keyed by (seed, round,
     step).
     """
-    parameters = list(model.parameters())
-    optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
-    if f"{ADAM}0.step" in kept:
-        adam_state = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
-        optimizer.load_state_dict({"state": adam_state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
+    for index, parameter in enumerate(model.parameters()):
+        if f"{ADAM}{index}.step" in kept:
+            optimizer.state[parameter] = {name: kept[f"{ADAM}{index}.{name}"].clone() for name in MOMENTS}
     counts = all_counts(heads)
     model.train()
     losses = []
@@ -266,19 +261,17 @@ def train_generator(
         labels = drawn_labels(counts, spec.batch_size, draws)
         noise, features = noisy_features(spec, model, labels, len(counts), draws)
         loss = heads_loss(features, noise, labels, heads, spec.diversity)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
+        take_step(optimizer, loss)
         losses.append(float(loss.detach()))
     state = model_tensors(model)
-    for index, moments in optimizer.state_dict()["state"].items():
-        state |= {f"{ADAM}{index}.{name}": torch.as_tensor(moments[name]).detach().clone() for name in MOMENTS}
+    for index, parameter in enumerate(model.parameters()):
+        state |= {f"{ADAM}{index}.{name}": tensor for name, tensor in optimizer.state[parameter].items()}
     return state, sum(losses) / len(losses)
 
 
 def model_tensors(model: nn.Module) -> Tensors:
     """Return the generator's weights and running statistics, as entries of a state."""
-    return {f"{MODEL}{name}": tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    return {f"{MODEL}{name}": tensor.clone() for name, tensor in model.state_dict().items()}
 
 
 def load_generator(model: nn.Module, state: Tensors) -> None:

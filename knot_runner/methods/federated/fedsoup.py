@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +34,7 @@ from knot_runner.methods.federated import averaging, ditto
 from knot_runner.methods.federated.own_models import kept_means, model_parts, plan_with
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 #: Batch size for the classification of held-out examples.
 ROWS = 256
@@ -79,7 +79,7 @@ def _with_soup(
     return replace(request, program=LocalProgram(train_and_soup, {}, tensors, further))
 
 
-def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
     """Train, then keep one of two soups (a local program).
 
     Tensors: the rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.

@@ -11,7 +11,7 @@ from functools import partial
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, PlanFunction
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
@@ -26,9 +26,7 @@ def plan(config: FederatedSettings, state: FederatedState, federation: Federatio
     return averaging.drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
-def plan_with(
-    change: Callable[..., LocalTraining], plan: Callable[..., list[LocalTraining]] = averaging.plan
-) -> Callable[..., list[LocalTraining]]:
+def plan_with(change: Callable[..., LocalTraining], plan: PlanFunction = averaging.plan) -> PlanFunction:
     """Return a function like ``plan`` that changes each request.
 
     ``change(config, state, federation, request)`` returns the changed request.

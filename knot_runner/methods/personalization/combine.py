@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.util.files import Facts
 
 #: Number of values of all models that are converted to float64 at a time. These 2 MB fit in a core's cache; with 64 MB,
 #: a product takes four times as long.
@@ -111,7 +111,7 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
     return float(roc_auc_score(same[pairs], matrix[pairs]))
 
 
-def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
+def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
     """Return the mean weights lambda [K, K] of clients' ``own`` updates and of ``others``' updates.
 
     Also return the share of others' weights that is ``negative``. With groups, also return the means over others

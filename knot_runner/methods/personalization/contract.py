@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
-
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.personalization import LocalSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.util.files import Facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,14 @@ class Point:
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
+#: The models of clients, by number.
+ClientModels = dict[int, ClientModel]
 #: Pairs of the number of a point and the clients' models at this point, by client.
-MeasuredModels = Iterator[tuple[int, dict[int, ClientModel]]]
+MeasuredModels = Iterator[tuple[int, ClientModels]]
 #: (settings, federation, state, round) -> all models to evaluate after this round
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], MeasuredModels]
 #: Arrays for the record, and facts for the result.
-Finished = tuple[dict[str, Tensor], dict[str, Any]]
+Finished = tuple[Tensors, Facts]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.personalization.contract import Point
+from knot_runner.metrics import Measures
 from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
@@ -41,7 +42,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
     return total
 
 
-def point_facts(federation: Federation, point: Point, steps: float, measures: dict[str, float], valid: Tensor) -> Facts:
+def point_facts(federation: Federation, point: Point, steps: float, measures: Measures, valid: Tensor) -> Facts:
     """Return the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
 
     ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: each client's correct predictions on held-out
@@ -55,7 +56,7 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: di
     return {**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None}
 
 
-def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:
+def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts:
     """Return summary values of the curve of ``points`` that starts at theta_0 (``start``).
 
     - ``id_at_matched_ood``: the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0
@@ -66,7 +67,7 @@ def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) 
     All variants of one federated run share this reference point.
     """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
-    matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
-    gain = matched["1"] - start["id_accuracy"]
-    corner = chance, start["id_accuracy"]
-    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, corner)}
+    start_ood, start_id = pairs[0]
+    matched = {str(lost): id_at_matched_ood(pairs, start_ood, lost / 100) for lost in MATCHED}
+    gain = matched["1"] - start_id
+    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, (chance, start_id))}

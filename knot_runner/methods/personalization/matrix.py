@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.methods.federation import Federation
+from knot_runner.metrics import Measures
 from knot_runner.util.errors import UserError
 
 #: A client is hurt by its own model if the model misclassifies at least this many more test examples than the global
@@ -84,10 +85,11 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
 
 def matrix_measures(
     examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
-) -> dict[str, float]:
+) -> Measures:
     """Return the measures of a K x K record (docs/papers/soup.md).
 
-    A client without test examples has no ID accuracy and is not part of OOD accuracies.
+    A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are off-diagonal
+    means, unweighted and weighted (``ood_weighted``) by the other clients' examples; absent if there are none.
 
     Args:
         examples: Number of test examples [K, K].
@@ -109,24 +111,7 @@ def matrix_measures(
         "id_loss": float(mean_loss.diagonal()[having].mean()),
         "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
         "worst_decile": float(worst.mean()),
-        **_out_of_distribution(examples, correct, share, mean_loss, clients),
     }
-    if global_correct is not None:
-        lost = (global_correct - correct.diagonal())[having]
-        measures["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
-    unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
-    if unseen:
-        measures["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
-    return measures
-
-
-def _out_of_distribution(
-    examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
-) -> dict[str, float]:
-    """Return off-diagonal means, unweighted and weighted by the other clients' examples.
-
-    The result is {} if no client has other clients' examples.
-    """
     even, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
@@ -134,9 +119,16 @@ def _out_of_distribution(
             even.append(share[client, others].mean())
             weighted.append(correct[client, others].sum() / examples[client, others].sum())
             losses.append(mean_loss[client, others].mean())
-    names = ("ood_accuracy", "ood_weighted", "ood_loss")
-    values = (even, weighted, losses)
-    return {name: float(torch.stack(means).mean()) for name, means in zip(names, values, strict=True) if means}
+    for name, means in (("ood_accuracy", even), ("ood_weighted", weighted), ("ood_loss", losses)):
+        if means:
+            measures[name] = float(torch.stack(means).mean())
+    if global_correct is not None:
+        lost = (global_correct - correct.diagonal())[having]
+        measures["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
+    unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
+    if unseen:
+        measures["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
+    return measures
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:

@@ -20,7 +20,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation
-from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.party import PartyFederation, StageState
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.papers.knot.bound_terms import (
     BOUND_FORMS,
@@ -42,7 +42,6 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distillation import STUDENT_MEASURES
 from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.parties.setup import make_federation
-from knot_runner.pipelines.rounds import State
 from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
@@ -77,7 +76,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
 LEAST_TEXTS = 2
 
 
-def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
+def measure_bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> Facts:
     """Return the bound's record: terms for each form, losses, and explanatory notes.
 
     The function reads the stages that ``state`` names, and runs inference with the student on the transfer set.

@@ -118,24 +118,20 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
         std=spec.std,
     )
     if view != "none":
-        student = _with_view(federation.server, roles["global"], settings, view, store)
+        student, data = federation.server, roles["global"]
+        shown = {}
+        for split in data.splits:
+            shown[split] = viewed_images(as_kind(used_examples(data, split, settings), Images), view)
+        task_of_view = task_in_view(spec, shown["train"])
+        student = dataclasses.replace(
+            student,
+            examples={split: save_images(images, task_of_view, store) for split, images in shown.items()},
+            network=dataclasses.replace(network, inputs=tuple(task_of_view.shape)),
+            originals={split: student.examples[split] for split in ("train", "test")},
+        )
         federation = dataclasses.replace(federation, server=student, transfer=student)
     check_network(federation.server.network, settings.seed)
     return federation
-
-
-def _with_view(student: StoredParty, data: Dataset, settings: Settings, view: View, store: Store) -> StoredParty:
-    """Return ``student`` with the used examples of each split of ``data`` transformed by ``view``."""
-    shown = {}
-    for split in data.splits:
-        shown[split] = viewed_images(as_kind(used_examples(data, split, settings), Images), view)
-    task_of_view = task_in_view(settings.task, shown["train"])
-    return dataclasses.replace(
-        student,
-        examples={split: save_images(images, task_of_view, store) for split, images in shown.items()},
-        network=dataclasses.replace(student.network, inputs=tuple(task_of_view.shape)),
-        originals={split: student.examples[split] for split in ("train", "test")},
-    )
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:

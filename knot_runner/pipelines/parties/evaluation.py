@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,11 @@ from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.party import PartyFederation, StageState
+from knot_runner.metrics import Measures
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, write_predictions
 from knot_runner.pipelines.federations.texts import TextStore, unlabeled_texts
-from knot_runner.pipelines.rounds import State
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, write_atomic, write_json
 
@@ -40,7 +39,7 @@ Predictions = tuple[np.ndarray, np.ndarray]
 
 
 def evaluate(
-    context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
+    context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState, executor: Executor
 ) -> Facts:
     """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the metrics.
 
@@ -55,24 +54,29 @@ def evaluate(
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
     tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
-    own_p, evaluated = _predictions(teachers, tests, executor), "personalized"
+    teacher_p, evaluated = _predictions(teachers, tests, executor), "personalized"
     before_p = _predictions(dict.fromkeys(tests, before), tests, executor) if before else {}
     parties = parties_after(federation, state)
     if parties:  # each party keeps its own model
-        after_p, before_p = _predictions(parties, tests, executor), own_p
-    elif "selected_epoch" in state:
+        after_p, before_p = _predictions(parties, tests, executor), teacher_p
+    elif state.selected_epoch is not None:
         after_p, evaluated = _predictions(dict.fromkeys(tests, student), tests, executor), "global"
     else:  # nothing was distilled: the teachers' own scores are the result
-        after_p = own_p
+        after_p = teacher_p
     write_predictions(context.folder, after_p | {f"before/{name}": before_p[name] for name in before_p})
-    _write_vectors(student, federation, executor, context.folder)
+    # inputs to the student's last layer, for some of the global model's test examples (App. C)
+    store: Store = executor.resources.store
+    some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
+    (features,) = executor([student.predict("features", some, "features")])
+    arrays = {"vectors": features.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
+    write_atomic(context.folder / "vectors.safetensors", tensor_parts(arrays))
     if not context.settings.on_images and context.settings.task.probe:
         asked = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
         write_probe(context, task, asked, executor)
     facts = {
         "evaluated": evaluated,
         "metrics": measure_all(after_p, coordinates),
-        "teachers": _measured(own_p, coordinates),
+        "teachers": _measured(teacher_p, coordinates),
         "baselines": _measured(_baselines(teachers, federation, executor), coordinates),
     }
     if parties:
@@ -82,27 +86,27 @@ def evaluate(
     return facts
 
 
-def _measured(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, dict[str, float]]:
-    """Return name -> metric -> value."""
+def _measured(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, Measures]:
+    """Return data set -> metric -> value."""
     return {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
 
 
-def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
+def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> Measures:
     """Return every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
     return metrics.measured(metrics.TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))
 
 
-def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, dict[str, float]]:
+def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, Measures]:
     """Return metric -> data set or ``ALL`` -> value.
 
     ALL is the pooled value for F1 and accuracy, and the unweighted mean over data sets for SD. These rules were deduced
     from KNOT's Tables 2 to 4: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8.
     """
-    each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
+    of_data_sets = _measured(predictions, coordinates)
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     table = {}
     for metric, value in measure_data_set(probabilities, labels, coordinates).items():
-        values = {name: row[metric] for name, row in each.items() if metric in row}
+        values = {name: measures[metric] for name, measures in of_data_sets.items() if metric in measures}
         if metrics.METRICS[metric].over == "mean":
             value = float(np.mean(list(values.values())))
         table[metric] = {**values, "ALL": value}
@@ -132,15 +136,6 @@ def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executo
         labels = executor.resources.store.get(*tests[name]).tensors()["labels"]
         predictions[name] = probabilities_of(artifact), labels.numpy()
     return predictions
-
-
-def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
-    """Write the inputs to the student's last layer for a subset of the global model's test examples (App. C)."""
-    store: Store = executor.resources.store
-    some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
-    artifact = executor([student.predict("features", some, "features")])[0]
-    arrays = {"vectors": artifact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
-    write_atomic(folder / "vectors.safetensors", tensor_parts(arrays))
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
@@ -198,31 +193,29 @@ class TrainedModel:
 
 
 def trained_models(
-    federation: PartyFederation, state: State
+    federation: PartyFederation, state: StageState
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Return the student, the global model before distillation (if any), and the teachers by party."""
     network = federation.server.network
-    student = TrainedModel("student", network, ref_of(state["student"]))
-    before = TrainedModel("before", network, ref_of(state["before"])) if "before" in state else None
-    return student, before, _models_below("weights/", federation, state)
+    student = TrainedModel("student", network, ref_of(state.student))
+    before = TrainedModel("before", network, ref_of(state.before)) if state.before else None
+    return student, before, _models_of(federation, state.weights)
 
 
-def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
+def parties_after(federation: PartyFederation, state: StageState) -> dict[str, TrainedModel]:
     """Return every party's model after mutual learning, including the server's model; {} for other methods."""
-    models, server = _models_below("after/", federation, state), federation.server
-    if models:
-        models[server.name] = TrainedModel(server.name, server.network, ref_of(state["student"]))
-    return models
+    if not state.after:
+        return {}
+    return _models_of(federation, state.after | {federation.server.name: state.student})
 
 
-def _models_below(prefix: str, federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
-    """Return the models whose entries in ``state`` begin with ``prefix``, by party."""
-    networks, models = {party.name: party.network for party in federation.teachers}, {}
-    for name in state:
-        if name.startswith(prefix):
-            party = name.removeprefix(prefix)
-            models[party] = TrainedModel(party, networks.get(party, federation.server.network), ref_of(state[name]))
-    return models
+def _models_of(federation: PartyFederation, weights: dict[str, str]) -> dict[str, TrainedModel]:
+    """Return the models of ``weights``, by party. Students have the server's network."""
+    networks = {party.name: party.network for party in federation.teachers}
+    return {
+        party: TrainedModel(party, networks.get(party, federation.server.network), ref_of(name))
+        for party, name in weights.items()
+    }
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
@@ -236,7 +229,7 @@ class FinishedRound:
 
     requests: list[StageRequest]
     artifacts: list[Artifact]
-    state: State
+    state: StageState
 
 
 def finished_rounds(context: RunContext, federation: PartyFederation) -> Iterator[FinishedRound]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 from safetensors import SafetensorError
-from torch import nn
 
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
@@ -17,7 +17,7 @@ from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.federated.flat import check_network
-from knot_runner.engine.requests import Ref
+from knot_runner.engine.requests import TensorsAndFacts
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network, build_network
@@ -78,7 +78,8 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
         if isinstance(spec, RunTeacher):
             network = dataclasses.replace(party.network, spec=spec.model)
-            trained = put_weights(f"method.teachers[{number}]", spec, network, store)
+            trained = (FINISHED_STAGE, digest({"run": spec.run, "weights": spec.weights}))
+            store.find_or_put(*trained, partial(_weights, f"method.teachers[{number}]", spec, network))
             teachers.append(dataclasses.replace(party, network=network, trained=trained))
             continue
         network = dataclasses.replace(party.network, spec=spec)
@@ -141,16 +142,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
             )
 
 
-def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """Put the run's weights into ``store``, after checking that they fit the network in the run's settings."""
-    ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
-    info = {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}
-    store.find_or_put(*ref, lambda: (_model_of(key, teacher, network).state_dict(), info))
-    return ref
-
-
-def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """Return ``network`` with the run's weights.
+def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts:
+    """Return the run's weights and facts about them, after checking that they fit ``network``.
 
     Raises:
         UserError: The weights do not fit.
@@ -168,4 +161,4 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     if not fits:
         problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"
         raise UserError(problem, key, hint="Use a run with one global model or one student")
-    return model
+    return model.state_dict(), {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}

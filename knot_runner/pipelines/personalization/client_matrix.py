@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalization.matrix import TestRows, count, matrix_measures
+from knot_runner.metrics import Measures
 from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.scores import logits_of, one_model
 from knot_runner.records import CLIENTS_FILE
@@ -35,7 +36,7 @@ class ClientMatrix:
     loss: Tensor
     global_correct: Tensor | None = None
 
-    def measures(self, federation: Federation) -> dict[str, float]:
+    def measures(self, federation: Federation) -> Measures:
         """Return the metrics computed from the record; see :func:`matrix_measures`."""
         return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
@@ -46,22 +47,25 @@ class ClientMatrix:
 
 
 def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
-    """Yield the logits [N, C] on ``tests.rows`` of each client's model, with a few models in memory at a time."""
-    return logits_of(run, _requests(run, tests, models), len(tests.rows) * run.classes + run.federation.layout.size)
+    """Yield the logits [N, C] on ``tests.rows`` of each client's model, with a few models in memory at a time.
 
+    Models that share the first model's body (FedPer, FedRep) name this body in their requests.
+    """
+    federation = run.federation
 
-def _requests(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Inference]:
-    """Yield the request for each model. Models that share the first model's body (FedPer, FedRep) name this body."""
-    federation, shared, name = run.federation, None, ""
-    for client, model in models:
-        body = federation.layout_of(client).body_parts(model.weights, model.buffers)
-        number = federation.network_number(client)
-        if shared is None:
-            shared = number, body
-            name = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in body)).hexdigest()
-        same = shared[0] == number and all(map(torch.equal, shared[1], body))
-        request = federation.inference(client, model, tests.rows)
-        yield replace(request, many=True, body=name if same else "")
+    def requests() -> Iterator[Inference]:
+        shared: Sequence[Tensor] = []
+        network, name = -1, ""
+        for client, model in models:
+            body = federation.layout_of(client).body_parts(model.weights, model.buffers)
+            request = federation.inference(client, model, tests.rows)
+            if not name:
+                network, shared = request.network, body
+                name = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in body)).hexdigest()
+            same = request.network == network and all(map(torch.equal, shared, body))
+            yield replace(request, many=True, body=name if same else "")
+
+    return logits_of(run, requests(), len(tests.rows) * run.classes + federation.layout.size)
 
 
 def deployed_matrix(run: FederatedContext, state: FederatedState) -> ClientMatrix:

@@ -23,6 +23,7 @@ from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import check_outcomes
 from knot_runner.methods.personalization import PERSONALIZATIONS
 from knot_runner.methods.personalization.contract import (
+    ClientModels,
     PersonalFederation,
     Personalization,
     personal_recipe,
@@ -30,6 +31,7 @@ from knot_runner.methods.personalization.contract import (
 )
 from knot_runner.methods.personalization.curve import point_facts, trade_offs
 from knot_runner.methods.personalization.matrix import TestRows, count
+from knot_runner.metrics import Measures
 from knot_runner.pipelines.clients import FederatedContext
 from knot_runner.pipelines.context import RunRecord, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, deployed_matrix, logits_on
@@ -55,9 +57,9 @@ class PersonalModels:
         flops: The FLOPs of training the models, None if unknown.
     """
 
-    models: dict[int, ClientModel]
+    models: ClientModels
     predictions: TestPredictions
-    measures: dict[str, float]
+    measures: Measures
     flops: int | None
 
 
@@ -132,7 +134,7 @@ class _Work:
         row["client_flops"] = None if flops is None else sum(training_flops(request, flops) for request in requests)
         return state, row
 
-    def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
+    def _record(self, state: FederatedState, number: int, models: ClientModels) -> None:
         """Evaluate the ``models`` of point ``number`` and record the counts.
 
         Raises:
@@ -159,7 +161,7 @@ class _Work:
         for (client, rows), logits in zip(held.items(), self.run.engine.logits(requests), strict=True):
             state["record/valid"][number, client] = int((logits.argmax(1) == self.run.setup.data.labels[rows]).sum())
 
-    def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
+    def _estimated(self, number: int, models: ClientModels) -> ClientModels:
         """Return the ``models`` of point ``number`` with new running statistics.
 
         The statistics are estimated on the clients' training examples, in one epoch with learning rate 0.

@@ -15,7 +15,7 @@ from knot_runner.methods.around.clusters import cluster_state, per_cluster
 from knot_runner.methods.around.server_distillation import drawn_examples, with_distillation
 from knot_runner.methods.around.server_terms import check_server_terms
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.losses import distillation
 from knot_runner.models.network import Network
 from knot_runner.testing.methods import check_engines_agree
@@ -35,7 +35,7 @@ class OneRound:
 
     def __init__(self, spec, algorithm="fedavg", members=None, round=0, hidden=(), **training):
         self.world = make_world(list(hidden)).with_training(**training)
-        federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
+        federation = replace(self.world.federation, server=ServerExamples(torch.arange(0, 40), TRANSFER, RANDOM))
         self.federation = federation if members is None else federation.cluster(members)
         self.config, self.round = settings(algorithm, server_distillation=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.config, first=round)

@@ -17,7 +17,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
@@ -36,7 +36,7 @@ def two_architectures():
     weights, buffers = flat.initial(network, 1)
     other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
     data = world.engine.data
-    federation = with_server(world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(world.federation, server=ServerExamples(torch.arange(0), TRANSFER, TRANSFER[:0]))
     federation = dataclasses.replace(federation, architectures=(*federation.architectures, other))
     return federation, PerNetwork([world.engine, Loop(network, data, data, torch.device("cpu"), torch.float64)]), data
 

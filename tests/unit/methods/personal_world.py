@@ -65,7 +65,7 @@ def on_network(network, dtype):
     weights, buffers = (value.to(dtype) for value in flat.initial(network, 0))
     start = ClientModel(weights, buffers)
     rows = torch.arange(len(data.labels)).split([15, 20, 5])
-    parties = tuple(Party(f"c{i}", {"train": own, "valid": own, "test": own}) for i, own in enumerate(rows))
+    parties = tuple(Party(f"c{i}", own, own, own) for i, own in enumerate(rows))
     federation = dataclasses.replace(with_network(federation, network, start), clients=parties)
     federation = dataclasses.replace(
         federation, train_labels=data.labels, method=settings(temperature=0.5), start=lambda _: start

@@ -13,6 +13,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distill import learner, students
 from knot_runner.methods.distill.distill import in_phase, phases_of
 from knot_runner.methods.distill.students import PickStudent, Students
+from knot_runner.methods.party import StageState
 from knot_runner.models.network import build_network
 from knot_runner.models.taps import read_taps
 from tests.changed_settings import stage
@@ -186,12 +187,12 @@ def test_phase_begins_with_the_one_before(place):
     config = method_of("method=kd", f"+method.schedule.phases={phases}")
     last = small.students(place, {"ce": CE}, [small.put_teacher(place, WIDE, 1)], CNN)
     last = dataclasses.replace(last, training=dataclasses.replace(last.training, select="best", milestones=[1]))
-    first = in_phase(config, {}, last)
+    first = in_phase(config, StageState(), last)
     assert (first.stage, first.start, list(first.terms), first.training.epochs) == ("phase1", None, ["hint"], 3)
     assert first.training.select == "last" and first.training.milestones == []
-    second = in_phase(config, {"phases": [{}], "phase/1": "phase1/a"}, last)
+    second = in_phase(config, StageState(phases=["phase1/a"]), last)
     assert (second.stage, second.start, list(second.terms)) == ("phase2", ("phase1", "a"), ["kd"])
-    actual = in_phase(config, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
+    actual = in_phase(config, StageState(phases=["phase1/a", "phase2/b"]), last)
     assert actual == dataclasses.replace(last, start=("phase2", "b"))
     assert phases_of(method_of("method=dml")) == [] == phases_of(method_of("method=kd"))
 

@@ -23,7 +23,7 @@ from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.losses import LOSSES, distillation
-from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.party import PartyFederation, StageState, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.transport import Solver, transport_loss
 from tests.golden.messages import refuses
@@ -89,8 +89,8 @@ def test_teachers_train_alone_on_their_own_texts(run):
         assert request.objective.make is cross_entropy and request.select == "score"
         assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
     assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
-    assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]
-    assert state["before"] == "pretrain/0.2"
+    assert [state.weights[party] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]
+    assert state.before == "pretrain/0.2"
 
 
 def test_teachers_label_both_transfer_splits(run):
@@ -100,8 +100,8 @@ def test_teachers_label_both_transfer_splits(run):
     kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
     wanted = itertools.product(PARTIES, ("train", "valid"))
     assert asked == [("soft_labels", party, kept[party], ("tokens", f"pool-{split}")) for party, split in wanted]
-    assert [state[f"soft/{party}/train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
-    assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
+    assert [state.soft[party]["train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
+    assert [state.soft[party]["valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
 
 
 def test_knot_estimates_smoothed_biases_for_weighting_e(run):
@@ -113,8 +113,8 @@ def test_knot_estimates_smoothed_biases_for_weighting_e(run):
     # of four random texts: requests 6, 7, 8 say class 0 four times; class 1 three times; class 2 three times
     expected = [[5 / 7, 1 / 7, 1 / 7], [2 / 7, 4 / 7, 1 / 7], [2 / 7, 1 / 7, 4 / 7]]
     for party, bias in zip(PARTIES, expected, strict=True):
-        assert state[f"bias/{party}"] == pytest.approx(bias) and said[1][party] == state[f"bias/{party}"]
-    assert last[0].objective.settings["biases"] == [state[f"bias/{party}"] for party in PARTIES]
+        assert state.bias[party] == pytest.approx(bias) and said[1][party] == state.bias[party]
+    assert last[0].objective.settings["biases"] == [state.bias[party] for party in PARTIES]
 
 
 def test_student_starts_from_global_model_with_all_teachers(run):
@@ -132,7 +132,7 @@ def test_student_starts_from_global_model_with_all_teachers(run):
     assert (settings["weighting"], settings["normalize"]) == ("D", True)
     assert (settings["student_temperature"], settings["teacher_temperature"]) == (2.0, 3.0)
     assert settings["points"] == [[0.0], [1.0], [2.0]]
-    assert state["student"] == "distill/2.0" and state["before"] == "pretrain/0.2" and state["selected_epoch"] == 4
+    assert state.student == "distill/2.0" and state.before == "pretrain/0.2" and state.selected_epoch == 4
     assert said[2] == {"epoch": 4, "loss": -0.5}
 
 
@@ -140,7 +140,7 @@ def test_teachers_alone_end_with_their_biases(run):
     asked, _, state = run(TeachersSettings("alone", "teachers", BIAS))
     stages = [[request.stage for request in requests] for requests in asked]
     assert stages == [["local", "local", "pretrain"], ["bias"] * 3]
-    assert set(state) >= {f"bias/{party}" for party in PARTIES} and state["student"] == state["before"]
+    assert set(state.bias) == set(PARTIES) and state.student == state.before
 
 
 LINE_LOSS = SinkhornSettings("sinkhorn", "line", 0.01, 1e-8, 0.5)
@@ -149,7 +149,7 @@ ON_LINE = KnotSettings("mine", "knot", LINE_LOSS, "A", False, 1.0, 1.0, BIAS, Fa
 
 @pytest.mark.parametrize(("config", "support"), [(method("EE"), "semantic"), (ON_LINE, "onehot")])
 def test_init_rejects_unsuitable_loss_or_weighting(config, support):
-    assert knot.init(ON_LINE, federation()) == {}
+    assert knot.init(ON_LINE, federation()) == StageState()
     with refuses():
         knot.init(config, federation(support))
 
@@ -157,14 +157,12 @@ def test_init_rejects_unsuitable_loss_or_weighting(config, support):
 def test_fold_distinguishes_equal_transfer_splits(tmp_path):
     same = dataclasses.replace(federation().transfer, examples=dict.fromkeys(("train", "valid"), ("tokens", "pool")))
     whole, store, config = dataclasses.replace(federation(), transfer=same), Store(tmp_path), method("A")
-    state = {f"weights/{name}": f"local/{name}" for name in PARTIES} | {"before": "pretrain/hub"}
+    state = StageState({name: f"local/{name}" for name in PARTIES}, before="pretrain/hub")
     requests = knot.plan(config, state, whole, 1)
     state, _ = knot.fold(
         config, state, whole, 1, requests, [answer(store, 1, i, one) for i, one in enumerate(requests)]
     )
-    assert {name for name in state if name.startswith("soft/")} == {
-        f"soft/{name}/{split}" for name in PARTIES for split in ("train", "valid")
-    }
+    assert {name: list(splits) for name, splits in state.soft.items()} == dict.fromkeys(PARTIES, ["train", "valid"])
     assert len(knot.plan(config, state, whole, 2)) == 1
 
 

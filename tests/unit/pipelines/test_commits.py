@@ -8,8 +8,9 @@ import torch
 
 from knot_runner.engine import hardware
 from knot_runner.engine.commit import COMMIT_SHARE, MAX_UNCOMMITTED, Commit, Commits, stands
+from knot_runner.methods.party import StageState
 from knot_runner.pipelines import context
-from knot_runner.pipelines.distillation import _all_there
+from knot_runner.pipelines.distillation import all_stored
 from knot_runner.report.compare.answer import compare_runs
 from knot_runner.report.compare.settings import parse_filter
 from knot_runner.report.frame import selected_runs
@@ -103,8 +104,8 @@ def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, c
 
 def test_state_is_used_while_its_artifacts_exist():
     store = SimpleNamespace(find=lambda stage, key: "found" if (stage, key) == ("local", "there") else None)
-    assert _all_there({"A": "local/there", "step": 3}, store) and _all_there({}, store)
-    assert not _all_there({"A": "local/there", "B": "local/gone"}, store)
+    assert all_stored(StageState({"A": "local/there"}, selected_epoch=3), store) and all_stored(StageState(), store)
+    assert not all_stored(StageState({"A": "local/there", "B": "local/gone"}), store)
 
 
 def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):

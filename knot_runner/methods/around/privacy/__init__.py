@@ -85,11 +85,11 @@ class UserPrivacy:
             return dict(self.scales).get(name, 1.0)
         return 1.0 if name in CENTERED else self.clip_logits
 
-    def bound(self, parts: ClientMessage, phase: int) -> float | None:
-        """Return the largest allowed norm of a message with these parts; None without clipping."""
-        if phase == 1 or self.clip_norm is None:
-            return self.clip_norm
-        return self.clip_logits * math.sqrt(sum(len(part) for part in parts.values()))
+    def bound(self, parts: ClientMessage, phase: int) -> float:
+        """Return the largest allowed norm of a message with these parts; infinity without clipping."""
+        if self.clip_norm is None:
+            return math.inf
+        return self.clip_norm if phase == 1 else self.clip_logits * math.sqrt(sum(map(len, parts.values())))
 
     def epsilon(self, rounds: int) -> float | None:
         """Return epsilon after ``rounds``; None without noise."""
@@ -133,12 +133,19 @@ def privately(
     """
     from knot_runner.methods.around.privacy import accountant  # with an extra, imported where there is noise
 
-    exchange = None if method.exchange is None else method.exchange(settings.method)
-    _check_messages(f"privacy={spec.name}", f"method={settings.method.name}", method, exchange)
+    exchange = method.exchange and method.exchange(settings.method)
+    misfit = partial(Misfit, f"privacy={spec.name}", f"method={settings.method.name}")
+    if method.fold_each is not None and method.fold is None:
+        raise misfit("the server reads the message of each client, but only their mean is private")
+    if exchange is not None and exchange.reads == "each":
+        why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
+        raise misfit(why, "Use method.server_distillation.ensemble=logits and weighting=A")
+    if method.fold is None and exchange is None:
+        raise misfit("the clients send nothing, so there is nothing to protect")
     privacy = _mechanism(spec, settings, federation, method, exchange)
     if spec.epsilon is not None:
         privacy = replace(privacy, noise_multiplier=accountant.noise_for(privacy, spec.epsilon))
-    means = None if exchange is None else replace(exchange, reads="mean")
+    means = exchange and replace(exchange, reads="mean")
     private = replace(
         method,
         fold_each=None,
@@ -161,7 +168,7 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
             parts[name] = (logits - logits.mean(1, keepdim=True)).to(parts[name].dtype)
     squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
     norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
-    if bound is not None and norm > bound:
+    if norm > bound:
         parts = {name: part * (bound / norm) for name, part in parts.items()}
     return replace(sent, parts=parts, facts={"norm": norm})
 
@@ -195,8 +202,8 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     else:
         row["update_norms"] = norms
     if norms:
-        row[entry] = sum(norm > (bound or math.inf) for norm in norms) / len(norms)
-    if bound is not None and privacy.noise_multiplier:
+        row[entry] = sum(norm > bound for norm in norms) / len(norms)
+    if bound < math.inf and privacy.noise_multiplier:
         stream = "noise" if gathering.phase == 1 else next(iter(sums))
         sizes = [part.numel() for part in sums.values()]
         draws = generator(seed, f"privacy {stream}", gathering.round)
@@ -207,18 +214,6 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     return {name: total / privacy.participants for name, total in sums.items()}, row
 
 
-def _check_messages(setting: str, other_setting: str, method: Method, exchange: Exchange | None) -> None:
-    """Raise :class:`UserError` if the server reads single messages, or if clients send none."""
-    if method.fold_each is not None and method.fold is None:
-        why = "the server reads the message of each client, but only their mean is private"
-        raise Misfit(setting, other_setting, why)
-    if exchange is not None and exchange.reads == "each":
-        why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
-        raise Misfit(setting, other_setting, why, "Use method.server_distillation.ensemble=logits and weighting=A")
-    if method.fold is None and exchange is None:
-        raise Misfit(setting, other_setting, "the clients send nothing, so there is nothing to protect")
-
-
 def _mechanism(
     spec: UserPrivacySettings, settings: Settings, federation: Federation, method: Method, exchange: Exchange | None
 ) -> UserPrivacy:
@@ -226,10 +221,8 @@ def _mechanism(
     config = settings.method
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
-        raise UserError(
-            "'averaged' sends the model's running statistics without clipping. Use 'local' or 'frozen'",
-            "method.batchnorm",
-        )
+        problem = "'averaged' sends the model's running statistics without clipping. Use 'local' or 'frozen'"
+        raise UserError(problem, "method.batchnorm")
     if spec.delta is None and clients < 2:
         raise UserError("for one client, the default is 1, which gives no privacy. Use more clients", "privacy.delta")
     keeps = method.own is not nothing or config.patterns != ("*",)
@@ -268,10 +261,11 @@ def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation:
     ]
     weights = federation.model.weights[shared_of(settings.method, federation)]
     noise = privacy.noise_multiplier * (privacy.clip_norm or 0.0) * math.sqrt(len(weights)) / privacy.participants
-    if method.fold is not None and noise > float(weights.norm()):
+    norm = float(weights.norm())
+    if method.fold is not None and noise > norm:
         notes.append(
             f"privacy: the noise of a round has norm {noise:.3g}, but the shared part of the first model "
-            f"only {float(weights.norm()):.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
+            f"only {norm:.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
             "more clients per round"
         )
     if privacy.delta > 1 / privacy.clients:

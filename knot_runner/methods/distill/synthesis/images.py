@@ -89,11 +89,49 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
     return weights.one_hot * certain - weights.activation * active - weights.entropy * entropy
 
 
-class OptimizedImages(Trainee):
+class Synthesizer(Trainee):
+    """A synthesis of images from ``model``, the frozen teacher in evaluation mode.
+
+    Attributes:
+        mean, std: The mean and standard deviation of the teacher's training images, each [C, 1, 1].
+    """
+
+    epochs: int
+
+    def __init__(self, request: MakeImages, model: nn.Module, device: torch.device, report: Report) -> None:
+        self.request, self.model, self.device, self.report = request, model, device, report
+        self.mean, self.std = (torch.tensor(s, device=device)[:, None, None] for s in (request.mean, request.std))
+
+    def step(self, loss: Tensor, number: int, steps: int) -> float:
+        """Take step ``number`` of ``steps`` on ``loss`` [], counted from 1; return the loss as a float.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        take_step(self.optimizer, loss)
+        if not torch.isfinite(loss):
+            raise DivergedError(f"synthetic images: loss is not finite in step {number}")
+        self.report(number, steps, f"step {number}")
+        return float(loss.detach())
+
+    def draws(self, *names: int | str) -> torch.Generator:
+        """Return the random generator of the images, keyed by ``names``."""
+        return generator(self.request.seed, "synthetic", self.request.party, *names)
+
+    def weights(self) -> Tensors:
+        """Return no weights: the finished images are read from ``module``."""
+        return {}
+
+    def images(self) -> Tensor:
+        """Return all images, as pixels in 0..1, float32 [N, C, H, W]."""
+        raise NotImplementedError
+
+
+class OptimizedImages(Synthesizer):
     """Images that are optimized batch by batch. Adam takes ``config.steps`` steps per batch, starting from noise.
 
-    The target of image i is class i modulo the number of classes. ``model``: the frozen teacher, in evaluation mode. An
-    epoch is one batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
+    The target of image i is class i modulo the number of classes. An epoch is one batch. ``module`` holds the finished
+    images, normalized: ``finished`` [N, C, H, W].
     """
 
     def __init__(
@@ -105,76 +143,49 @@ class OptimizedImages(Trainee):
         device: torch.device,
         report: Report,
     ) -> None:
-        self.request, self.config, self.model, self.records, self.device = request, config, model, records, device
-        self.report = report
-        self.shape = request.network.shape
+        super().__init__(request, model, device, report)
+        self.config, self.records, shape = config, records, request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
         self.read, self.scales = read_taps(model, request.network, taps), scales_of(records)
-        mean, std = channel_scales(request, device)
-        self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
+        self.lowest, self.highest = (0 - self.mean) / self.std, (1 - self.mean) / self.std
         self.module = nn.Module()
-        self.finished = torch.zeros((config.images, *self.shape), device=device)
+        self.finished = torch.zeros((config.images, *shape), device=device)
         self.module.register_buffer("finished", self.finished)
-        self.x = torch.zeros((config.batch_size, *self.shape), device=device, requires_grad=True)
+        self.x = torch.zeros((config.batch_size, *shape), device=device, requires_grad=True)
         self.optimizer = torch.optim.Adam([self.x], lr=config.lr)
         self.epochs = -(-config.images // config.batch_size)
 
     def epoch(self, number: int) -> float:
         """Synthesize batch ``number``, counted from 1; return the loss of the last step."""
-        first = (number - 1) * self.config.batch_size
-        count = min(self.config.batch_size, self.config.images - first)
+        config, first = self.config, (number - 1) * self.config.batch_size
+        count = min(config.batch_size, config.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
-        names = (self.request.seed, "synthetic", self.request.party, number - 1)
-        activations = sampled_activations(self.records, labels, generator(*names, "activations"))
+        activations = sampled_activations(self.records, labels, self.draws(number - 1, "activations"))
         wanted = {name: values.to(self.device) for name, values in activations.items()}
         self.optimizer.state.clear()
         with torch.no_grad():
-            self.x[:count] = torch.randn((count, *self.shape), generator=generator(*names))
-        for step in range(self.config.steps):
-            done = (number - 1) * self.config.steps + step + 1
-            loss = finite_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
+            self.x[:count] = torch.randn((count, *self.request.network.shape), generator=self.draws(number - 1))
+        for step in range(config.steps):
+            loss = self._loss(self.x[:count], labels.to(self.device), wanted)
+            value = self.step(loss, (number - 1) * config.steps + step + 1, self.epochs * config.steps)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
                 self.x.clamp_(self.lowest, self.highest)
-            self.report(done, self.epochs * self.config.steps, f"step {done}")
         self.finished[first : first + count] = self.x[:count].detach()
-        return loss
+        return value
 
     def _loss(self, x: Tensor, labels: Tensor, wanted: Tensors) -> Tensor:
-        prior = image_prior(x, self.config.tv, self.config.l2)
-        if isinstance(self.config, RecordsSynthesis):
+        config, prior = self.config, image_prior(x, self.config.tv, self.config.l2)
+        if isinstance(config, RecordsSynthesis):
             output = self.read(x=x)
             return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior
         with statistics_losses(self.model) as differences:
             logits = self.model(x=x)
         label = F.cross_entropy(logits, labels)
-        return self.config.label * label + self.config.statistics * torch.stack(differences).sum() + prior
-
-    def weights(self) -> Tensors:
-        """Return no weights: the finished images are read from ``module``."""
-        return {}
+        return config.label * label + config.statistics * torch.stack(differences).sum() + prior
 
     def images(self) -> Tensor:
         """Return all images, as pixels in 0..1, float32 [N, C, H, W]."""
-        mean, std = channel_scales(self.request, torch.device("cpu"))
-        return (self.finished.cpu() * std + mean).clamp(0, 1)
-
-
-def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of the teacher's training images, each [C, 1, 1]."""
-    mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (request.mean, request.std))
-    return mean, std
-
-
-def finite_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
-    """Take step ``number`` on ``loss`` [], and return the loss as a float.
-
-    Raises:
-        DivergedError: The loss is not finite.
-    """
-    take_step(optimizer, loss)
-    if not torch.isfinite(loss):
-        raise DivergedError(f"synthetic images: loss is not finite in step {number}")
-    return float(loss.detach())
+        return (self.finished.cpu() * self.std.cpu() + self.mean.cpu()).clamp(0, 1)
 
 
 #: The tap whose absolute values DAFL's loss maximizes: the input of the last layer.
@@ -188,8 +199,8 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     twice. We add a sigmoid at the end, because pixels are bounded. Normalization uses only the batch's statistics, so
     that images are generated as in training.
     """
-    channels, *sides = shape
-    whole, half, quarter = (tuple(math.ceil(side / part) for side in sides) for part in (1, 2, 4))
+    channels, *whole = shape
+    half, quarter = (tuple(math.ceil(side / part) for side in whole) for part in (2, 4))
     fewer = max(1, width // 2)
     return nn.Sequential(
         nn.Linear(latent, width * math.prod(quarter)),
@@ -199,7 +210,7 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
         nn.Conv2d(width, width, 3, padding=1),
         nn.BatchNorm2d(width, track_running_stats=False),
         nn.LeakyReLU(0.2),
-        nn.Upsample(whole),
+        nn.Upsample(tuple(whole)),
         nn.Conv2d(width, fewer, 3, padding=1),
         nn.BatchNorm2d(fewer, track_running_stats=False),
         nn.LeakyReLU(0.2),
@@ -208,8 +219,8 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     )
 
 
-class GeneratedImages(Trainee):
-    """Images of a generator that is trained step by step. ``model``: the frozen teacher, in evaluation mode.
+class GeneratedImages(Synthesizer):
+    """Images of a generator that is trained step by step.
 
     An epoch has up to ``STEPS_AT_ONCE`` steps. ``module`` is the generator.
     """
@@ -217,31 +228,25 @@ class GeneratedImages(Trainee):
     def __init__(
         self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device, report: Report
     ) -> None:
-        self.request, self.config, self.device, self.report = request, config, device, report
+        super().__init__(request, model, device, report)
+        self.config = config
         self.read = read_taps(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
         self.module = image_generator(config.latent, config.width, request.network.shape).to(device)
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=config.lr)
-        self.mean, self.std = channel_scales(request, device)
         self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int) -> float:
         """Take the steps of epoch ``number``, counted from 1; return the loss of the last step."""
-        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
-            pixels = self.module(self._latent(step, self.config.batch_size))
+        config = self.config
+        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, config.steps)):
+            pixels = self.module(self._latent(step, config.batch_size))
             outputs = self.read(x=(pixels - self.mean) / self.std)
-            loss = finite_step(self.optimizer, generator_loss(outputs, FEATURES, self.config), step + 1)
-            self.report(step + 1, self.config.steps, f"step {step + 1}")
-        return loss
+            value = self.step(generator_loss(outputs, FEATURES, config), step + 1, config.steps)
+        return value
 
     def _latent(self, number: int | str, count: int) -> Tensor:
-        names = (self.request.seed, "synthetic", self.request.party, number)
-        return torch.randn((count, self.config.latent), generator=generator(*names)).to(self.device)
-
-    @torch.no_grad()
-    def weights(self) -> Tensors:
-        """Return no weights: the finished images are read from ``module``."""
-        return {}
+        return torch.randn((count, self.config.latent), generator=self.draws(number)).to(self.device)
 
     def images(self) -> Tensor:
         """Return images of the trained generator, as pixels in 0..1, float32 [N, C, H, W]."""

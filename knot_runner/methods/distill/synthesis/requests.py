@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
@@ -17,10 +17,11 @@ from knot_runner.engine.loop import EVALUATION_BATCH, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
 from knot_runner.engine.training import Report, train_epochs
 from knot_runner.methods.distill.learner import frozen_network
-from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, batch_norms
+from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, Synthesizer, batch_norms
 from knot_runner.methods.distill.synthesis.records import released_records
 from knot_runner.models.network import Network
 from knot_runner.models.taps import read_taps, tap_names
+from knot_runner.util.files import Facts
 
 
 @dataclass(frozen=True)
@@ -71,38 +72,32 @@ class MakeImages(OwnRequest):
         Raises:
             DivergedError: A loss is not finite.
         """
-        config = self.synthesis
-        model = frozen_network(self.network, self.weights, resources)
-        records = resources.store.get(*self.records) if self.records else None
-        synthesis: GeneratedImages | OptimizedImages
+        config, device, records = self.synthesis, resources.device, {}
+        model, release = frozen_network(self.network, self.weights, resources), released("nothing", [])
+        if self.records:
+            artifact = resources.store.get(*self.records)
+            records, release = artifact.tensors(), artifact.info["released"]
+        elif isinstance(config, StatisticsSynthesis):
+            means = [norm.running_mean for norm in batch_norms(model)]
+            release = released("statistics in the weights", means * 2)  # and as many variances
+        synthesis: Synthesizer
         if isinstance(config, GeneratorSynthesis):
-            synthesis = GeneratedImages(self, config, model, resources.device, report)
+            synthesis = GeneratedImages(self, config, model, device, report)
         else:
-            tensors = records.tensors() if records else {}
-            synthesis = OptimizedImages(self, config, model, tensors, resources.device, report)
+            synthesis = OptimizedImages(self, config, model, records, device, report)
         _, facts = train_epochs(synthesis, work, synthesis.epochs, "last", "score")
-        statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
-        record = records.info["released"] if records else released("nothing", [])
-        if isinstance(config, StatisticsSynthesis):
-            record = released("statistics in the weights", statistics)
-        images = _stored(synthesis.images(), self, model, resources.device)
+        pixels = synthesis.images()
+        mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+        unknown = torch.full((len(pixels),), UNLABELED)
+        tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
+        examples = stored_data(tensors).to(device).select(torch.arange(len(pixels)), torch.float32)
+        with torch.no_grad():
+            predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
         loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
-        return images, {"images": config.images, "loss": loss, "seconds": seconds, "released": record}
+        facts = {"images": config.images, "loss": loss, "seconds": seconds, "released": release}
+        return {**tensors, "labels": torch.cat(predicted)}, facts
 
 
-def released(kind: str, tensors: Any) -> dict[str, Any]:
+def released(kind: str, tensors: Collection[Any]) -> Facts:
     """Return the ``kind`` and size of the data that a teacher's owner releases in addition to the weights."""
-    tensors = list(tensors)
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
-
-
-@torch.no_grad()
-def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Return the images [N, C, H, W] in 0..1 as stored examples with the teacher's labels."""
-    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
-    unknown = torch.full((len(pixels),), UNLABELED)
-    tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
-    data = stored_data(tensors).to(device)
-    examples = data.select(torch.arange(len(pixels)), torch.float32)
-    predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
-    return {**tensors, "labels": torch.cat(predicted)}

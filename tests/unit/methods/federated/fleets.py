@@ -9,7 +9,7 @@ from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.messages import fold_and_exchange, in_rounds, is_over
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
@@ -68,7 +68,9 @@ class Played:
         self.world = make_world(list(hidden)).with_training(**{"clients_per_round": 3, **training})
         if held:
             self.world = holding_out(self.world)
-        served = with_server(self.world.federation, torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))
+        served = dataclasses.replace(
+            self.world.federation, server=ServerExamples(torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))
+        )
         self.federation = dataclasses.replace(served, members=tuple(members))
         self.config = settings(algorithm, **(changes or {}))
         self.method = method_of(self.config)

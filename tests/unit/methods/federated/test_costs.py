@@ -9,7 +9,7 @@ from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.around import round_flops
 from knot_runner.methods.around.clusters import per_cluster
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.models.network import build_network
 from tests.feddf_runs import distill
 from tests.unit.methods.federated.worlds import (
@@ -41,7 +41,9 @@ class Played:
         world = None, **training,
     ):  # fmt: skip
         self.world = (world or make_world([5])).with_training(**training)
-        self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
+        self.federation = dataclasses.replace(
+            self.world.federation, server=ServerExamples(torch.arange(4), TRANSFER, RANDOM)
+        )
         if members is not None:
             self.federation = self.federation.cluster(members)
         self.rounds = rounds_of(World(self.federation, self.world.engine), config, count, method)

@@ -180,7 +180,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
 
 def many_clients():
     federation = make_world([]).federation
-    client = Party("one", {"train": torch.arange(1)})
+    client = Party("one", torch.arange(1), torch.arange(0))
     return dataclasses.replace(federation, clients=(client,) * 4000)
 
 

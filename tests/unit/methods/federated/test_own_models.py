@@ -8,7 +8,7 @@ import torch
 from knot_runner.methods.contract import METHODS
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples, gradient, linear_logits, loss, play
-from tests.unit.methods.federated.worlds import holding_out, normed_world, settings
+from tests.unit.methods.federated.worlds import holding_out, normed_world, settings, with_rows
 
 APFL, DITTO, FEDAVG, FEDSOUP = (METHODS[name] for name in ("apfl", "ditto", "fedavg", "fedsoup"))
 
@@ -186,6 +186,8 @@ def test_fedsoup_init_refuses_client_without_held_out_examples(linear):
     with refuses():
         FEDSOUP.init(settings("fedsoup"), linear.federation)
     world = holding_out(linear)
-    world.federation.clients[3].examples["valid"] = world.federation.clients[3].valid[:0]
+    valid = world.federation.rows("valid")
+    valid[3] = valid[3][:0]
+    federation = with_rows(world.federation, valid=valid)
     with refuses():
-        FEDSOUP.init(settings("fedsoup"), world.federation)
+        FEDSOUP.init(settings("fedsoup"), federation)

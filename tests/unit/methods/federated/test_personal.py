@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine.federated import flat
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from tests.feddf_runs import TRANSFER, distill
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import World, method_of, normed_world, rounds_of, settings
@@ -47,7 +47,7 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
-    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(deep.federation, server=ServerExamples(torch.arange(4), TRANSFER, TRANSFER[:0]))
     config, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
     for one in rounds_of(World(federation, deep.engine), config, 2):
         (request,) = one.asked.distillation

@@ -12,7 +12,7 @@ from knot_runner.methods.around.privacy import reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS, Gathering
 from knot_runner.methods.federated.feddistill import others_means
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
@@ -44,7 +44,9 @@ def test_empty_answer_has_the_shapes_of_features():
 def federated(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER):
     """A linear world in whose rounds ``chosen`` take part, and its engine."""
     world = make_world([]).with_training(clients_per_round=EXPECTED)
-    federation = with_server(world.federation, torch.arange(0, 40), transfer, TRANSFER[:0])
+    federation = dataclasses.replace(
+        world.federation, server=ServerExamples(torch.arange(0, 40), transfer, TRANSFER[:0])
+    )
     return dataclasses.replace(federation, sampling="poisson", chosen=chosen), world.engine
 
 

@@ -9,7 +9,7 @@ import torch
 
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.methods.around.compression import compressed
-from knot_runner.methods.federation import with_server
+from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.messages import in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
@@ -33,7 +33,9 @@ def sending(world, algorithm, z):
     spec = worlds.Unaccounted(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clients=5,
                    clip_logits=B, scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
     whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
-    federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(
+        whole.federation, server=ServerExamples(torch.arange(0, 40), TRANSFER, TRANSFER[:0])
+    )
     federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
     method, read = worlds.private(config, federation, spec), []
     if getattr(config, "top_k", None):

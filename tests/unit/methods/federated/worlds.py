@@ -111,8 +111,7 @@ def with_rows(federation: Federation, **rows) -> Federation:
     """``federation`` of which each client has other ``rows`` of a split."""
     clients = []
     for number, client in enumerate(federation.clients):
-        examples = client.examples | {split: own[number] for split, own in rows.items()}
-        clients.append(dataclasses.replace(client, examples=examples))
+        clients.append(dataclasses.replace(client, **{split: own[number] for split, own in rows.items()}))
     return dataclasses.replace(federation, clients=tuple(clients))
 
 
@@ -151,7 +150,7 @@ def make_world(hidden: list[int]) -> World:
     rows = list(torch.arange(total).split(SIZES))
     start = ClientModel(weights.double(), buffers.double())
     federation = Federation(
-        clients=tuple(Party(f"c{i}", {"train": r, "test": r[:4]}) for i, r in enumerate(rows)),
+        clients=tuple(Party(f"c{i}", r, r[:4]) for i, r in enumerate(rows)),
         labels=Labels(["a", "b", "c"], [[0.0], [1.0], [3.0]], "semantic"),
         training=TRAINING,
         seed=3,
