@@ -19,6 +19,7 @@ from knot_runner.config.settings.checks import BLOCK, IDLE, VARIANT, training_va
 from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
+    MODEL_SETTINGS,
     CentralTraining,
     EvaluateSettings,
     HardwareSettings,
@@ -64,6 +65,11 @@ ROOTS: dict[str, list[type]] = {
 }
 
 
+#: Key of a part that holds its name, and the table of the dataclasses by that name.
+TAGGED = (
+    ("kind", MODEL_SETTINGS), ("kind", PARTITION_SETTINGS), ("kind", SCHEDULE_SETTINGS), ("kind", SYNTHESIS_SETTINGS),
+    ("kind", PERSONALIZATION_SETTINGS), ("name", LOSS_SETTINGS),
+)  # fmt: skip
 #: Fields of the whole run that are built from keys of ``partition``, or no settings.
 NOT_KEYS = ("shares", "held_out", "notes")
 
@@ -100,7 +106,9 @@ def field_notes(cls: type) -> dict[str, str]:
 def note_of(cls: type, name: str) -> str:
     """Return the comment of a field; "" for names and tags. Raises :class:`Undocumented`."""
     notes = field_notes(cls)
-    if name in notes or name == "name" or is_kind(hints_of(cls)[name]) or (cls is Settings and is_group(name)):
+    tag, _ = tag_in_table(cls) or ("name", [])
+    is_tag = name in ("name", "algorithm", tag) or is_kind(hints_of(cls)[name])
+    if name in notes or is_tag or (cls is Settings and is_group(name)):
         return notes.get(name, "")
     raise Undocumented(f"{cls.__module__}.{cls.__name__}.{name}")
 
@@ -237,14 +245,14 @@ def training_blocks(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def fits(cls: type, values: dict[str, Any]) -> bool:
     """Whether ``values`` may be those of ``cls``: what it needs is there, and its kind is that which it names."""
-    hints = hints_of(cls)
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in values and cls is not Settings:
             return False
-        if is_kind(hints[field.name]) and values.get(field.name) not in typing.get_args(hints[field.name]):
-            return False
-    return True
+    tag = tag_in_table(cls)
+    if tag is None and not issubclass(cls, FederatedSettings):
+        tag = tag_of(cls, "method")
+    return tag is None or values.get(tag[0]) in tag[1]
 
 
 def is_kind(hint: Any) -> bool:
@@ -252,12 +260,25 @@ def is_kind(hint: Any) -> bool:
     return typing.get_origin(hint) is Literal and len(typing.get_args(hint)) == 1
 
 
+@functools.cache
+def tag_in_table(cls: type) -> tuple[str, list[str]] | None:
+    """Return the key that selects ``cls`` in a table of parts and its values, or its one field with one value."""
+    for key, table in TAGGED:
+        names = [name for name, one in table.items() if one is cls]
+        if names:
+            return key, names
+    for name, hint in hints_of(cls).items():
+        if is_kind(hint):
+            return name, list(typing.get_args(hint))
+    return None
+
+
 def tag_of(cls: type, place: str) -> tuple[str, list[str]] | None:
     """Return the key that selects ``cls`` at ``place`` and its values; None if the place has one dataclass."""
-    for name, hint in hints_of(cls).items():
-        if is_kind(hint) and name != "algorithm":
-            return name, list(typing.get_args(hint))
-    names = [name for name, one in METHOD_SETTINGS.items() if one is cls] if place == "method" else []
+    tag = tag_in_table(cls)
+    if tag is not None or place != "method":
+        return tag
+    names = [name for name, one in METHOD_SETTINGS.items() if one is cls]
     return ("algorithm", names) if names else None
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from knot_runner import CLAIM_MEASURES, FIGURES, LOSSES, METHODS, METRICS, TABLE_KINDS, TERMS, TRACKERS, WEIGHTINGS
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
+from knot_runner.config.settings.image_tasks import IMAGE_READERS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.images.load import IMAGE_READERS
+from knot_runner.config.settings.text_tasks import TEXT_READERS
 from knot_runner.data.images.partition import PARTITIONS
-from knot_runner.data.readers import TEXT_READERS
 from knot_runner.metrics import NUMBERS
 
 EXAMPLES = Path(__file__).parent / "plugins"

@@ -108,7 +108,7 @@ def _completed(values: Any, group: str, name: str, base_values: Values) -> Any:
     return {**base_values(group, name), **values}
 
 
-def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
+def _model(model: object, where: str, config: Config, values_of: Values) -> Config:
     """Return the settings of the ``model`` that the method's setting ``where`` names."""
     is_teacher = where.startswith("method.teachers")
     if model is None and is_teacher:
@@ -209,7 +209,7 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
 Arms = dict[str, list[Override]]
 
 
-def read_arms(mapping: Any) -> Arms:
+def read_arms(mapping: object) -> Arms:
     """Return the arms of a preset's ``sweep.arms``.
 
     Raises :class:`UserError`, also for an override with several values.
@@ -258,7 +258,7 @@ def _key(line: str) -> str:
     return line.partition("=")[0].lstrip("+~")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return ``value`` in the grammar of overrides; text is unchanged."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"

@@ -22,6 +22,8 @@ from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 Built = typing.TypeVar("Built")
+Key = typing.TypeVar("Key")
+Value = typing.TypeVar("Value")
 #: A name, kind or algorithm -> the class of its settings.
 SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
@@ -61,11 +63,13 @@ class ByName:
     #: name of the entries in errors
     noun: str
 
-    def convert(self, values: Any, where: str) -> Any:
+    def convert(self, values: object, where: str) -> Any:
         """Return a mapping of names to the built settings of plain ``values``. Raises :class:`UserError`."""
-        _expect(values, dict, f"a mapping of {self.noun}s", where)
-        keys = {name: _join(where, name) for name in values}
-        return {name: build(self._class(name, keys[name]), part, keys[name]) for name, part in values.items()}
+        built: Config = {}
+        for name, part in _expect(values, dict, f"a mapping of {self.noun}s", where).items():
+            key = _join(where, name)
+            built[name] = build(self._class(name, key), part, key)
+        return built
 
     def _class(self, name: object, where: str) -> type:
         if not isinstance(name, str) or name not in self.classes:
@@ -82,7 +86,7 @@ class ByTag(ByName):
 
     tag: str
 
-    def convert(self, values: Any, where: str) -> Any:
+    def convert(self, values: object, where: str) -> Any:
         """Return the settings built from plain ``values``, a mapping or the tag alone. Raises :class:`UserError`."""
         if not isinstance(values, dict):
             values = {self.tag: values}
@@ -101,14 +105,14 @@ class OutOfRangeError(UserError):
     """A value of the right type that violates its :class:`Holds`."""
 
 
-def build(cls: type[Built], values: Any, where: str) -> Built:
+def build(cls: type[Built], values: object, where: str) -> Built:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
 
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
     if values is None:
         raise UserError("required, but not set", where)
-    _expect(values, dict, "a mapping of keys to values", where)
+    values = _expect(values, dict, "a mapping of keys to values", where)
     kind: Any = cls
     hints = hints_of(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
@@ -145,7 +149,7 @@ def content_of(value: Any) -> Any:
     return {field.name: content_of(part) for field, part in parts if part is not None or field.default is not None}
 
 
-def check_keys(values: Any, where: str = "") -> None:
+def check_keys(values: object, where: str = "") -> None:
     """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all integers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
@@ -162,7 +166,7 @@ def _join(where: str, key: object) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
-def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> Any:
+def _convert(hint: Any, value: object, where: str, most: float | None = None) -> Any:
     if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -185,22 +189,23 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
             raise UserError(f"unknown value {shorten(value)} (choose from {', '.join(map(str, args))})", where)
         return value
     if origin is list:
-        _expect(value, list, "a list", where)
-        return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+        items = _expect(value, list, "a list", where)
+        return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(items)]
     if origin is dict:
-        _expect(value, dict, "key: value pairs", where)
-        return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
+        pairs = _expect(value, dict, "key: value pairs", where).items()
+        return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in pairs}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where, most)
 
 
-def _expect(value: object, kind: type, what: str, where: str) -> None:
+def _expect(value: object, kind: type[Built], what: str, where: str) -> Built:
     if not isinstance(value, kind):
         raise UserError(f"expected {what}, got {shorten(value)}", where)
+    return value
 
 
-def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_union(options: tuple[Any, ...], value: object, where: str) -> Any:
     if value is None:
         if type(None) in options:
             return None
@@ -272,15 +277,15 @@ def digest(value: object, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return key -> all its values, from (key, value) ``pairs``, in the order of the pairs."""
-    values: dict[Any, list[Any]] = {}
+    values: dict[Key, list[Value]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
     return values
 
 
-def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_leaves(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) of all values in ``value`` except mappings and lists.
 
     List items are keyed by number.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +42,14 @@ class Counts:
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
             parties = {"ALL": {split: np.sum([party[split] for party in parties.values()], axis=0) for split in splits}}
-        labeled, unlabeled = {}, {}
+        record: dict[str, Any] = {"classes": self.classes, "parties": {}}
         for name, splits in parties.items():
-            labeled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
-            if rest := {split: int(counts[-1]) for split, counts in splits.items() if counts[-1]}:
-                unlabeled[name] = rest
-        record: dict[str, Any] = {"classes": self.classes, "parties": labeled}
-        return record | {"unlabeled": unlabeled} if unlabeled else record
+            labeled = record["parties"][name] = {}
+            for split, counts in splits.items():
+                *labeled[split], unlabeled = counts.tolist()
+                if unlabeled:
+                    record.setdefault("unlabeled", {}).setdefault(name, {})[split] = unlabeled
+        return record
 
     def warnings(self, batch: int | None = None) -> list[str]:
         """Return warnings about parties with too few training examples.
@@ -55,23 +57,28 @@ class Counts:
         One warning lists parties whose examples all have the same class. Another lists parties with fewer examples than
         classes, or fewer than ``batch``.
         """
-        trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
-        one_class = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
         least = max(len(self.classes) if self.same_classes else 0, batch or 0)
-        few = {name: n.sum() for name, n in trained.items() if n.sum() < least and name not in one_class}
+        one_class, few = {}, {}
+        for name, splits in self.parties.items():
+            counts = splits[TRAIN]
+            present = np.count_nonzero(counts[:-1])
+            if present == 1:
+                one_class[name] = counts
+            elif present and counts.sum() < least:
+                few[name] = counts.sum()
         lines = []
         if one_class:
-            name, counts = next(iter(one_class.items()))
-            labeled, what = counts[:-1], "labeled training examples" if counts[-1] else "training examples"
-            of = f"{labeled.sum()} of class {self.classes[labeled.argmax()]}"
-            lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
+            name, (*labeled, unlabeled) = next(iter(one_class.items()))
+            of = f"{sum(labeled)} of class {self.classes[np.argmax(labeled)]}"
+            kind = "labeled training examples" if unlabeled else "training examples"
+            lines.append(self._warning(one_class, name, of, f"{kind} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
             than = f"a batch of {batch}" if batch == least else f"the {least} classes"
             lines.append(self._warning(few, name, str(few[name]), f"fewer training examples than {than}"))
         return lines
 
-    def _warning(self, parties: dict[str, Any], name: str, of: str, what: str) -> str:
+    def _warning(self, parties: Collection[str], name: str, of: str, what: str) -> str:
         if len(parties) == 1:
             return f"warning: {name} has {what} ({of})"
         return f"warning: {len(parties)} of {len(self.parties)} {self.called} have {what}, such as {name} ({of})"

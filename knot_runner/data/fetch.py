@@ -43,17 +43,15 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
         return "absent"
     if not path.is_file() or (file.size is None and file.sha256 is None):
         return "unknown"
-    if file.size not in (None, path.stat().st_size) or (look_inside and wrong_content(path, file)):
-        return "other"
-    return "same"
+    return "other" if wrong_content(path, file, look_inside) else "same"
 
 
-def wrong_content(path: Path, file: DataFile) -> str:
+def wrong_content(path: Path, file: DataFile, look_inside: bool = True) -> str:
     """Return how ``path`` differs from the published ``file``; "" if both are equal."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
-    if file.sha256 is None:
+    if file.sha256 is None or not look_inside:
         return ""
     digest = sha256(path)
     if digest == file.sha256:
@@ -117,11 +115,10 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
         problem = ""
         if file.size is None or before < file.size:
             problem = _receive(address, part, before, file, progress)
-        if not problem:
-            problem = wrong_content(part, file)
-            if not problem:
-                return
+        if not problem and (problem := wrong_content(part, file)):
             part.unlink()
+        if not problem:
+            return
         problems.append(f"{address}: {problem}")
     raise FetchError(f"{'; '.join(problems)}. Repeat the command to try again")
 

@@ -116,7 +116,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
     return Images(pixels, labels, users if (users != NOBODY).any() else None)
 
 
-def _file_bytes(where: str, image: Any) -> bytes:
+def _file_bytes(where: str, image: object) -> bytes:
     """Return the encoded bytes of ``image``, a cell of an image column that contains either bytes or a file path."""
     if isinstance(image, dict) and image.get("bytes"):
         return image["bytes"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import chain
 from pathlib import Path
 
-from knot_runner.config.settings.text_tasks import File, HubSource, LocalSource, TaskSettings
+from knot_runner.config.settings.text_tasks import TEXT_READERS, File, HubSource, LocalSource, TaskSettings
 from knot_runner.data import splits
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.embedded import generate
 from knot_runner.data.hub import read_hub_texts
-from knot_runner.data.readers import TEXT_READERS, emotion_file
+from knot_runner.data.readers import emotion_file
 from knot_runner.data.rows import TextTable, check_raw_labels, read_table, table_notes, to_examples
 from knot_runner.data.tasks import Dataset, Examples, PartyTask, repeated_note
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
@@ -83,13 +83,11 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
     """Return the data set's source after the checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
     data = settings.datasets[name]
-    source = data.local if settings.source == "local" else data.hub
+    source: LocalSource | HubSource | None = getattr(data, settings.source)
     if source is None:
         raise UserError(f"required by task.source={settings.source}, but not set", where)
-    key, entries = ("files", source.files) if isinstance(source, LocalSource) else ("splits", source.splits)
-    splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
-    if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
-        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
+    key = "files" if isinstance(source, LocalSource) else "splits"
+    splits.check_layout(f"{where}.{key}", {split for split, named in getattr(source, key).items() if named})
     columns, has_pairs = source.columns, settings.kind == "inference"
     if settings.context and columns.dialogue is None:
         raise UserError(f"required by task.context={settings.context}, but not set", f"{where}.columns.dialogue")

@@ -75,33 +75,30 @@ def labeled_sets(task: PartyTask) -> list[str]:
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets of ``task``, concatenated. Each text's user is its data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
-    parts = list(sets.values())
-    texts = [text for part in parts for text in part.texts]
-    pairs = None
-    if parts[0].pairs is not None:
-        pairs = [pair for part in parts for pair in part.pairs or []]
-    labels = np.concatenate([part.labels for part in parts])
-    users = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return Examples(texts, pairs, labels, _clients(sets), users)
+    texts: list[str] = []
+    pairs: list[str] = []
+    for part in sets.values():
+        texts += part.texts
+        pairs += part.pairs or []
+    labels = np.concatenate([part.labels for part in sets.values()])
+    users = np.repeat(np.arange(len(sets)), list(map(len, sets.values())))
+    return Examples(texts, pairs or None, labels, _clients(sets), users)
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
     """Return ``pool`` partitioned by clients of the kind ``by``. The kind becomes part of the pool's digest."""
-    of_train, of_test = pool.train.clients[by], pool.test.clients[by]
+    of_test = pool.test.clients[by]
     if by == "dialogue":
         of_test = [None] * len(pool.test)
-    names = list(dict.fromkeys(name for name in [*of_train, *of_test] if name is not None))
-    parts = {"train": of_train, "test": of_test}
-    digest = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
-    train, test = _owned(pool.train, of_train, names), _owned(pool.test, of_test, names)
-    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=digest)
-
-
-def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examples:
-    """Return ``part`` with ``users`` set: for each text, the index of its client in ``names``."""
-    numbers = {name: number for number, name in enumerate(names)}
-    users = np.array([numbers.get(name, NOBODY) for name in clients], dtype=np.int64)
-    return dataclasses.replace(part, users=users if (users != NOBODY).any() else None)
+    clients = {"train": pool.train.clients[by], "test": of_test}
+    digest = hashlib.sha256(f"{pool.digest} {by} {clients}".encode()).hexdigest()
+    numbers: dict[str, int] = {}
+    parts = {}
+    for split, names in clients.items():
+        rows = [NOBODY if name is None else numbers.setdefault(name, len(numbers)) for name in names]
+        users = np.array(rows, dtype=np.int64)
+        parts[split] = dataclasses.replace(getattr(pool, split), users=users if (users != NOBODY).any() else None)
+    return dataclasses.replace(pool, **parts, user_names=list(numbers), digest=digest)
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:

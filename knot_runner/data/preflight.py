@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.families import TASK_KINDS, call
-from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
+from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSettings, transfer_keys
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.data.checksums import missing_entries, open_folder
@@ -54,7 +54,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.source == "hub":
         return
     open_folder(root)
-    if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
+    if task.local is None or not IMAGE_READERS.is_built_in(task.local.format):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
         raise UserError(f"file not found (data set {task.name})", root / gone[0])

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import csv
 import functools
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.plugins import Table, unlike
-from knot_runner.data.checksums import open_unpacked
+from knot_runner.config.plugins import unlike
+from knot_runner.data.checksums import file_errors, open_unpacked
 from knot_runner.util.errors import UserError
 
 #: Line number (from 1; the last line of a CSV row over several lines), and column -> value.
-FileRecord = tuple[int, dict[str, Any]]
+FileRecord = tuple[int, Mapping[str, object]]
 
 #: Limit in bytes of one line, far above any review. A file with a longer line is broken or hostile.
 LONGEST_LINE = 1 << 24
@@ -36,7 +34,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with open_unpacked(path) as file:
+        with file_errors(path), open_unpacked(path) as file:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if len(line) == LONGEST_LINE:
@@ -45,15 +43,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as problem:
         byte = problem.object[problem.start]
         raise UserError(f"line {number}: byte {byte:#04x} is not UTF-8. Save the file as UTF-8", path) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"after line {number}: the gzip file is truncated or corrupt ({problem})", path) from None
-    except OSError as problem:
-        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     if number == 0:
         raise UserError("the file is empty", path)
 
 
-def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
+def read_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
     """Yield rows of a CSV file with a header line. Every row must have as many fields as the header."""
     last = ""
 
@@ -143,7 +137,9 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         raise UserError(f"ends before line {extra[0]}, unlike {other.name}. One of the two files is truncated", path)
 
 
-def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
+def checked_text_reader(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
+    """Return a plug-in's ``reader`` with a check of its records. ``where`` names the reader in messages."""
+
     @functools.wraps(reader)
     def read(*arguments: Any, **options: Any) -> Iterator[FileRecord]:
         records = reader(*arguments, **options)
@@ -155,11 +151,3 @@ def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callab
             yield record
 
     return read
-
-
-#: ``local.format`` -> its reader: path (of csv also the delimiter) -> records. Plug-ins may add theirs.
-TEXT_READERS: Table[Callable[..., Iterator[FileRecord]]] = Table("TEXT_READERS", {
-    "csv": read_csv,
-    "jsonl": read_jsonl,
-    "dailydialog": read_dailydialog,
-}, _accepted)  # fmt: skip

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,11 @@ class TextTable:
 
 
 def read_table(
-    source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
+    source: str,
+    records: Iterable[FileRecord],
+    columns: TextColumns,
+    where: Mapping[str, object],
+    expected: int | None = None,
 ) -> TextTable:
     """Return the ``columns`` of the records that match ``where``. Rows without text are dropped and counted.
 
@@ -135,7 +138,7 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     return restarts
 
 
-def _matches(record: dict[str, Any], allowed: ColumnValues, seen: ColumnValues) -> bool:
+def _matches(record: Mapping[str, object], allowed: ColumnValues, seen: ColumnValues) -> bool:
     matches = True
     for column, values in allowed.items():
         value = identity(record.get(column))
@@ -146,7 +149,7 @@ def _matches(record: dict[str, Any], allowed: ColumnValues, seen: ColumnValues) 
     return matches
 
 
-def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -> TextRow | None:
+def _row(source: str, line: int, record: Mapping[str, object], columns: TextColumns) -> TextRow | None:
     text = _text(source, line, record, columns.text)
     pair = _text(source, line, record, columns.pair) if columns.pair else None
     if text is None or (columns.pair and pair is None):
@@ -158,7 +161,7 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
     return TextRow(line, text, pair, label, clients)
 
 
-def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
+def _identity_of(record: Mapping[str, object], column: str | list[str]) -> str | None:
     """Return the identity in one or several columns; None if the record lacks a value in any of these columns.
 
     With several columns, slashes within the values are doubled, so that different identities have different texts.
@@ -171,7 +174,7 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
     return " / ".join(value.replace("/", "//") for value in values)
 
 
-def identity(value: Any) -> str | None:
+def identity(value: object) -> str | None:
     """Return the text by which dialogues, speakers and filter values are compared, in the form of :func:`raw_label`.
 
     Return None for a missing value: null, NaN or a blank.
@@ -179,11 +182,11 @@ def identity(value: Any) -> str | None:
     return None if _is_missing(value) else raw_label(value) or None
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or value != value  # NaN differs from itself
 
 
-def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | None:
+def _text(source: str, line: int, record: Mapping[str, object], column: str) -> str | None:
     value = record.get(column)
     if _is_missing(value):
         return None
@@ -193,7 +196,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
     return value.encode(errors="replace").decode().strip() or None
 
 
-def raw_label(value: Any) -> str:
+def raw_label(value: object) -> str:
     """Return a raw label in the form used by settings: without surrounding blanks, null -> "None".
 
     An integer label has one form, because pandas writes 5 as 5.0 in a column with missing values: 5.0 and "5.0" -> "5".

@@ -6,21 +6,21 @@ import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.images.held_out import UnlabeledImages, load_unlabeled
+from knot_runner.data.images.held_out import load_unlabeled
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import ImageTask, PartyTask
 
 #: number of cached tasks; the tasks that were requested last stay in the cache
 KEPT_TASKS = 4
 Spec = TypeVar("Spec", ImageTaskSettings, TaskSettings)
-Task = TypeVar("Task", ImageTask, UnlabeledImages, PartyTask)
+Task = TypeVar("Task")
 
 
 class SharedTasks:
@@ -28,23 +28,19 @@ class SharedTasks:
 
     Jobs must not change the tasks. The ``KEPT_TASKS`` most recently used tasks are cached. A changed file is read again
     only after its task was dropped from the cache.
+
+    Attributes:
+        images: :func:`load_images`, from the cache if possible.
+        unlabeled: :func:`load_unlabeled`, from the cache if possible.
+        texts: :func:`load_task`, from the cache if possible.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks: OrderedDict[str, Any] = OrderedDict()
-
-    def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-        """Return the result of :func:`load_images`, from the cache if possible."""
-        return self._get(load_images, settings, data_root)
-
-    def unlabeled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-        """Return the result of :func:`load_unlabeled`, from the cache if possible."""
-        return self._get(load_unlabeled, settings, data_root)
-
-    def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
-        """Return the result of :func:`load_task`, from the cache if possible."""
-        return self._get(load_task, settings, data_root)
+        self.images = partial(self._get, load_images)
+        self.unlabeled = partial(self._get, load_unlabeled)
+        self.texts = partial(self._get, load_task)
 
     def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)

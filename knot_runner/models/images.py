@@ -84,6 +84,11 @@ class Cnn(nn.Module):
         return torch.softmax(x, 1) if self.softmax else x
 
 
+def convolution(before: int, after: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
+    """Return a convolution without bias. With stride 1, its outputs have the size of its inputs."""
+    return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
+
+
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
     """Yield (input channels, output channels, stride) of every block.
 
@@ -100,13 +105,13 @@ def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[i
 class _Block(nn.Module):
     def __init__(self, spec: ResnetSettings, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.conv1 = convolution(before, after, 3, stride)
         self.norm1 = make_norm(spec, after)
-        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.conv2 = convolution(after, after)
         self.norm2 = make_norm(spec, after)
         self.short: nn.Module = nn.Identity()
         if stride != 1 or before != after:
-            self.short = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), make_norm(spec, after))
+            self.short = nn.Sequential(convolution(before, after, 1, stride), make_norm(spec, after))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for x [B, C, H, W]."""
@@ -120,8 +125,8 @@ class Resnet(nn.Module):
     def __init__(self, spec: ResnetSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         wide = spec.stem == "imagenet"
-        kernel, stride, padding = (7, 2, 3) if wide else (3, 1, 1)
-        self.stem = nn.Conv2d(shape[0], spec.width, kernel, stride, padding, bias=False)
+        kernel, stride = (7, 2) if wide else (3, 1)
+        self.stem = convolution(shape[0], spec.width, kernel, stride)
         self.norm = make_norm(spec, spec.width)
         self.pool = nn.MaxPool2d(3, 2, 1) if wide else nn.Identity()
         self.stages = nn.Sequential(
@@ -146,10 +151,10 @@ class _PreActivation(nn.Module):
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
         super().__init__()
         self.norm1 = make_norm(spec, before)
-        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.conv1 = convolution(before, after, 3, stride)
         self.norm2 = make_norm(spec, after)
-        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.short = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else None
+        self.conv2 = convolution(after, after)
+        self.short = convolution(before, after, 1, stride) if before != after else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for x [B, C, H, W]."""
@@ -163,7 +168,7 @@ class Wrn(nn.Module):
 
     def __init__(self, spec: WrnSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(shape[0], WRN_WIDTH, 3, 1, 1, bias=False)
+        self.stem = convolution(shape[0], WRN_WIDTH)
         width = WRN_WIDTH * spec.widen
         self.stages = nn.Sequential(
             *(_PreActivation(spec, *sizes) for sizes in _block_sizes(spec.blocks, WRN_WIDTH, width))
@@ -231,10 +236,10 @@ class _InvertedResidual(nn.Module):
         inner = before * expansion
         self.expand, self.norm1 = None, None
         if expansion != 1:
-            self.expand, self.norm1 = nn.Conv2d(before, inner, 1, bias=False), make_norm(spec, inner)
+            self.expand, self.norm1 = convolution(before, inner, 1), make_norm(spec, inner)
         self.depthwise = nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False)
         self.norm2 = make_norm(spec, inner)
-        self.project = nn.Conv2d(inner, after, 1, bias=False)
+        self.project = convolution(inner, after, 1)
         self.norm3 = make_norm(spec, after)
         self.adds = stride == 1 and before == after
 
@@ -257,7 +262,7 @@ class Mobilenet(nn.Module):
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         before = spec.channels(STEM)
-        self.stem = nn.Conv2d(shape[0], before, 3, 2, 1, bias=False)
+        self.stem = convolution(shape[0], before, 3, 2)
         self.norm = make_norm(spec, before)
         blocks = []
         for expansion, count, repeats, first_stride in MOBILENET_STAGES:
@@ -267,7 +272,7 @@ class Mobilenet(nn.Module):
                 blocks.append(_InvertedResidual(spec, before, after, expansion, stride))
                 before = after
         self.stages = nn.Sequential(*blocks)
-        self.widen = nn.Conv2d(before, spec.last, 1, bias=False)
+        self.widen = convolution(before, spec.last, 1)
         self.last_norm = make_norm(spec, spec.last)
         self.head = nn.Linear(spec.last, classes)
         initialize_convolutions(self)

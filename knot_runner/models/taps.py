@@ -118,18 +118,21 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
 
     def read(**batch: Tensor) -> NetworkOutputs:
-        outputs: dict[str, Any] = {}
+        outputs: dict[str, object] = {}
         with ExitStack() as hooks:
             for name, point in points.items():
                 hooks.enter_context(_hooked(modules[name], point, name, outputs))
             logits = model(**batch)
+        taps = {}
         for name in points:
-            if not isinstance(outputs.get(name), Tensor):
+            output = outputs.get(name)
+            if not isinstance(output, Tensor):
                 what = "is not called in a forward pass"
                 if name in outputs:
-                    what = f"returns {type(outputs[name]).__name__} instead of a tensor"
+                    what = f"returns {type(output).__name__} instead of a tensor"
                 raise UserError(f"tap '{name}' of {network.spec.name} {what}. Use another tap", key)
-        return NetworkOutputs(logits, {name: outputs[name] for name in points})
+            taps[name] = output
+        return NetworkOutputs(logits, taps)
 
     return read
 
@@ -146,13 +149,13 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     return lambda **batch: read(**batch).taps[tap]
 
 
-def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:
+def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, object]) -> RemovableHandle:
     """Register a hook that stores the value at ``point`` in ``outputs[name]``; return the handle for its removal."""
 
-    def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def keep_input(_: nn.Module, inputs: tuple[object, ...]) -> None:
         outputs[name] = inputs[0]
 
-    def keep_output(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def keep_output(_: nn.Module, inputs: tuple[object, ...], output: Any) -> None:
         output = output[0] if isinstance(output, tuple) else output  # transformers' layers return tuples
         outputs[name] = output[:, 0] if point.reads == "cls" else output
 

@@ -16,13 +16,12 @@ from unittest import mock
 
 import numpy as np
 
-from knot_runner.config.settings.image_tasks import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSettings
+from knot_runner.config.settings.text_tasks import TEXT_READERS
 from knot_runner.config.strict import build
 from knot_runner.data.checksums import CHECKSUMS, open_folder
 from knot_runner.data.images.checks import images_problem
-from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS, make_partition
-from knot_runner.data.readers import TEXT_READERS
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError

@@ -1,6 +1,7 @@
 """A reader of texts of one's own: fastText's files, a line each: ``__label__NAME text`` (``format: fasttext``)."""
 
-from knot_runner.data.readers import TEXT_READERS, read_lines
+from knot_runner.config.settings.text_tasks import TEXT_READERS
+from knot_runner.data.readers import read_lines
 from knot_runner.util.errors import UserError
 
 PREFIX = "__label__"

@@ -189,14 +189,13 @@ def check_federated_method(settings: Settings) -> None:
     method = settings.method
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
-    _check_architectures(method, settings.model)
+    _check_architectures(method, settings)
     if isinstance(settings.partition, Centralized):
-        chosen, other = f"method={method.name}", "partition=centralized"
         if method.personalization is not None:
             why = "personalized models are evaluated on other clients' examples, but there is only one client"
-            raise Misfit(chosen, other, why, "Use partition=small")
+            raise settings.misfit("method", "partition", why, "Use partition=small")
         if method.clustering is not None:
-            raise Misfit(chosen, other, "clustering requires several clients", "Use partition=pairs")
+            raise settings.misfit("method", "partition", "clustering requires several clients", "Use partition=pairs")
     if method.stragglers is not None and method.stragglers.by == "speed" and settings.fleet is None:
         raise UserError("'speed' requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
     if distillation := server_distillation(method):
@@ -207,7 +206,7 @@ def check_federated_method(settings: Settings) -> None:
     _check_personal(settings, method)
 
 
-def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
+def _check_architectures(method: FederatedSettings, settings: Settings) -> None:
     """Check that ``method.models`` are distinct and not pre-trained. FedGen also requires a model that outputs logits.
 
     Raises :class:`UserError`.
@@ -222,9 +221,9 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
             raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
         if getattr(spec, "per_party", None):
             raise UserError("not supported with method.models. Use {}", f"{where}.per_party")
-    if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
+    if isinstance(method, FedGenSettings) and getattr(settings.model, "output", "logits") == "softmax":
         why = "model.output=softmax has no logits, which the generator needs"
-        raise Misfit(f"method={method.name}", f"model={getattr(model, 'name', '')}", why, "Use model.output=logits")
+        raise settings.misfit("method", "model", why, "Use model.output=logits")
 
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.config.settings.checks import named_model
 from knot_runner.config.settings.groups import CentralTraining, ModelSettings
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
-from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
+from knot_runner.config.settings.methods.distill import RunTeacher
 from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.config.settings.text_tasks import TaskSettings
@@ -29,36 +29,37 @@ def check_parties_method(settings: Settings) -> None:
         count = roles.count(role)
         if count != 1:
             why = f"the method needs one data set with role={role}, but {count} have this role"
-            hint = "Set task.datasets.NAME.role"
-            raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
+            raise settings.misfit("method", "task", why, "Set task.datasets.NAME.role")
 
 
-def _check_view(method: DistillSettings, task: Any) -> None:
-    chosen, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
+def _check_view(settings: Settings) -> None:
+    task, chosen = settings.task, settings.method.view
+    view, why, hint = f"method.view={chosen}", "", ""
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(chosen, other, f"{view} requires images, but the task has texts")
+        raise settings.misfit("method", "task", f"{view} requires images, but the task has texts")
     channels, *sides = task.shape
     if task.augment != "none":
         why = f"with {view} and task.augment={task.augment}, teacher and student see different crops"
-        raise Misfit(chosen, other, why, "Use task.augment=none")
-    if method.view == "gray" and channels != 3:
+        hint = "Use task.augment=none"
+    elif chosen == "gray" and channels != 3:
         why = f"{view} requires images of 3 channels, but these have {channels}"
-        raise Misfit(chosen, other, why, "Use method.view=edges or method.view=half")
-    if method.view == "edges" and channels not in (1, 3):
-        raise Misfit(chosen, other, f"{view} requires images of 1 or 3 channels, but these have {channels}")
-    if method.view == "half" and any(side % 2 for side in sides):
+        hint = "Use method.view=edges or method.view=half"
+    elif chosen == "edges" and channels not in (1, 3):
+        why = f"{view} requires images of 1 or 3 channels, but these have {channels}"
+    elif chosen == "half" and any(side % 2 for side in sides):
         raise UserError(f"requires an even height and width, but task={task.name} has {sides[0]}x{sides[1]}", view)
+    if why:
+        raise settings.misfit("method", "task", why, hint)
 
 
-def _check_synthesis(method: DistillSettings, task: Any) -> None:
-    if not isinstance(task, ImageTaskSettings):
-        why = "method.synthesis generates images, but the task has texts"
-        raise Misfit(f"method={method.name}", f"task={task.name}", why)
-    count = len(method.teachers)
+def _check_synthesis(settings: Settings) -> None:
+    if not settings.on_images:
+        raise settings.misfit("method", "task", "method.synthesis generates images, but the task has texts")
+    count, view = len(settings.method.teachers), settings.method.view
     if count != 1:
         raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
-    if method.view != "none":
-        raise UserError("not supported with method.synthesis. Use none", f"method.view={method.view}")
+    if view != "none":
+        raise UserError("not supported with method.synthesis. Use none", f"method.view={view}")
 
 
 def check_distill_method(settings: Settings) -> None:
@@ -77,9 +78,9 @@ def check_distill_method(settings: Settings) -> None:
     for number, teacher in enumerate(method.teachers):
         method.teachers[number] = _teacher_settings(teacher, f"method.teachers[{number}]", settings)
     if method.view != "none":
-        _check_view(method, settings.task)
+        _check_view(settings)
     if method.synthesis is not None:
-        _check_synthesis(method, settings.task)
+        _check_synthesis(settings)
     _check_maps(settings)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Proportion, Steps, at_least
 from knot_runner.config.strict import AtMost, require
-from knot_runner.util.errors import Misfit
+
+if TYPE_CHECKING:
+    from knot_runner.config.settings.run import Settings
 
 #: Standard deviation of the logarithm of a speed. The limit keeps exp(6 sigma) finite.
 LogDeviation = Annotated[float, AtMost(20), at_least(0, " (0: all clients are equal)")]
@@ -80,11 +82,12 @@ class FleetSettings:
             in_time = self.late == "drop" or self.deadline is not None
             require(in_time, "deadline", "required by late=partial, but not set")
 
-    def check(self, method: Any) -> None:
-        """Raise :class:`UserError` if ``method`` does not support the fleet."""
+    def check(self, settings: Settings) -> None:
+        """Raise :class:`UserError` if the method does not support the fleet."""
+        method = settings.method
         if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
-            raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use fleet=none")
+            raise settings.misfit("fleet", "method", why, "Use fleet=none")
         if self.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
             why = "method.final_head_epochs needs a final round with all clients, which fleet.mode=async lacks"
-            raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")
+            raise settings.misfit("fleet", "method", why, "Use method.final_head_epochs=0")

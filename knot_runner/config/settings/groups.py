@@ -38,7 +38,7 @@ LONGEST_NAME = 255
 class ModelSettings:
     """A BERT encoder with a classification head."""
 
-    kind: Literal["bert"]
+    kind: str
     name: str
     #: KNOT's encoder layer (published) or a tanh pooler (plain), read at [CLS]
     head: Literal["published", "plain"]

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+from knot_runner.config.plugins import Table, load
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Fraction, ImageSide, MaxExamples, Spread
 from knot_runner.config.settings.text_tasks import check_labels
 from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import Misfit, nearest
 
-#: formats of image files that are read without plug-ins
-IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
 #: the format of images without labels, which a transfer set may have
 UNLABELED_FORMAT = "files"
+#: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
+IMAGE_READERS: Table[Any] = Table("IMAGE_READERS", {
+    "leaf": "knot_runner.data.images.leaf:read_leaf",
+    "cifar": "knot_runner.data.images.cifar:read_cifar",
+    "idx": "knot_runner.data.images.idx:read_idx",
+    "usps": "knot_runner.data.images.idx:read_usps",
+    "folders": "knot_runner.data.images.folders:read_folders",
+    "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
+    UNLABELED_FORMAT: "knot_runner.data.images.folders:read_files",
+}, lambda where, reader: load("knot_runner.data.images.checks:checked_image_reader")(where, reader))  # fmt: skip
 #: the label of an example that has none
 UNLABELED = -1
 

@@ -29,11 +29,17 @@ MOBILENET_STAGES = (
 
 
 @dataclass
-class MlpSettings:
+class _ImageModel:
+    """Keys of all image models."""
+
+    kind: str
+    name: str
+
+
+@dataclass
+class MlpSettings(_ImageModel):
     """A multilayer perceptron with ReLU."""
 
-    kind: Literal["mlp"]
-    name: str
     #: units of each hidden layer
     hidden: list[Channels]
     #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
@@ -56,11 +62,9 @@ class ConvSettings:
 
 
 @dataclass
-class CnnSettings:
+class CnnSettings(_ImageModel):
     """Convolutions, then hidden layers with ReLU, then a linear head."""
 
-    kind: Literal["cnn"]
-    name: str
     #: convolutions in order
     convs: list[ConvSettings]
     #: units of each hidden layer
@@ -79,11 +83,9 @@ def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
 
 
 @dataclass
-class ResnetSettings:
+class ResnetSettings(_ImageModel):
     """A ResNet of basic blocks (He et al. 2016); the width doubles at each stage."""
 
-    kind: Literal["resnet"]
-    name: str
     #: residual blocks per stage
     blocks: list[Depth]
     #: channels of the first stage
@@ -101,11 +103,9 @@ class ResnetSettings:
 
 
 @dataclass
-class WrnSettings:
+class WrnSettings(_ImageModel):
     """A Wide ResNet (Zagoruyko and Komodakis 2016) with stages of 16, 32 and 64 channels times ``widen``."""
 
-    kind: Literal["wrn"]
-    name: str
     #: total layers: 6n + 4 for n blocks per stage
     depth: Depth
     #: width multiplier
@@ -127,14 +127,12 @@ class WrnSettings:
 
 
 @dataclass
-class VggSettings:
+class VggSettings(_ImageModel):
     """A VGG without hidden layers, as in RepDistiller for CIFAR.
 
     3x3 convolutions with normalization and ReLU, global pooling, head.
     """
 
-    kind: Literal["vgg"]
-    name: str
     #: channels of the convolutions in each stage
     stages: list[list[Channels]]
     #: number of stages, from the first, followed by 2x2 max-pooling
@@ -152,11 +150,9 @@ class VggSettings:
 
 
 @dataclass
-class MobilenetSettings:
+class MobilenetSettings(_ImageModel):
     """MobileNetV2 (Sandler et al. 2018); channels are rounded to multiples of 8."""
 
-    kind: Literal["mobilenet"]
-    name: str
     #: width multiplier
     width: Annotated[float, AtMost(100), ABOVE_ZERO]
     #: channels of the last convolution
@@ -186,15 +182,13 @@ class MobilenetSettings:
 
 
 @dataclass
-class CustomSettings:
+class CustomSettings(_ImageModel):
     """A custom image model.
 
     ``target`` is called with the image shape, the number of classes and ``options``, and returns a ``torch.nn.Module``
     that maps images to logits.
     """
 
-    kind: Literal["custom"]
-    name: str
     #: module:function, where the module is one of ``plugins``
     target: str
     #: module name of the last layer, which FedPer and FedRep keep local

@@ -20,7 +20,7 @@ Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 
 class Natural:
     """Clients given by the data set."""
 
-    kind: Literal["natural"]
+    kind: str
     #: user (writer, or text data set), file (images), dialogue (texts), or a name in ``columns.clients`` (texts)
     by: str
     #: minimum training examples per client; smaller clients are left out
@@ -46,14 +46,11 @@ class _Clients:
 class Iid(_Clients):
     """Equal random shares."""
 
-    kind: Literal["iid"]
-
 
 @dataclass
 class Dirichlet(_Clients):
     """Divides each class by Dirichlet proportions (FLex&Chill's public code)."""
 
-    kind: Literal["dirichlet"]
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
     #: minimum examples per class and client; null: 10 (public code), at most half of the smallest class
@@ -64,7 +61,6 @@ class Dirichlet(_Clients):
 class DirichletClients(_Clients):
     """Clients of equal size, each with its own Dirichlet class mixture."""
 
-    kind: Literal["dirichlet_clients"]
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
 
@@ -73,7 +69,6 @@ class DirichletClients(_Clients):
 class Shards(_Clients):
     """Sorts examples by class and assigns equal shards (McMahan et al. 2017)."""
 
-    kind: Literal["shards"]
     #: shards per client
     shards_per_client: Parties
 
@@ -82,7 +77,6 @@ class Shards(_Clients):
 class Pairs(_Clients):
     """Planted clusters: each client has one group of classes; each group has at least two clients (FedWaD)."""
 
-    kind: Literal["pairs"]
     #: class numbers per group; null: pairs of neighboring classes, more per group if there are too few clients
     groups: list[list[int]] | None
 
@@ -104,7 +98,6 @@ class Manual(_Clients):
     Classes that run out are reused.
     """
 
-    kind: Literal["manual"]
     #: classes per client; null: 5 (Ditto), or all if there are fewer
     classes_per_client: Annotated[int, AT_LEAST_ONE] | None
     #: mean of the log size
@@ -119,7 +112,7 @@ class Manual(_Clients):
 class Centralized:
     """One client with all examples."""
 
-    kind: Literal["centralized"]
+    kind: str
 
 
 @dataclass

@@ -10,7 +10,7 @@ from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
-from knot_runner.util.errors import Misfit, UserError
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -55,24 +55,25 @@ class UserPrivacySettings:
 
     def check(self, settings: Settings) -> None:
         """Raise :class:`UserError` for settings that privacy does not cover; the method's messages are not checked."""
-        method, privacy = settings.method, f"privacy={self.name}"
-        chosen = f"method={method.name}"
+        method = settings.method
+        why, other, hint = "", "method", "Use privacy=null"
         if not isinstance(method, FederatedSettings):
-            raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
-        if isinstance(method, LocalAlgorithmSettings):
+            why = "the method has no clients that train in rounds"
+        elif isinstance(method, LocalAlgorithmSettings):
             why = "the clients send nothing, so there is nothing to protect"
-            raise Misfit(privacy, chosen, why, "Use privacy=null")
-        if method.clustering is not None:
+        elif method.clustering is not None:
             why = "method.clustering computes distances between the clients' data without privacy"
-            raise Misfit(privacy, chosen, why, "Use method.clustering=null")
-        if settings.fleet is not None:
+            hint = "Use method.clustering=null"
+        elif settings.fleet is not None:
             why = "a fleet changes which clients participate, which the privacy accountant does not cover"
-            raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
-        if getattr(method.personalization, "shares_models", False):
+            other, hint = "fleet", "Use fleet=none"
+        elif getattr(method.personalization, "shares_models", False):
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
-            raise Misfit(privacy, chosen, why, "Use finetune or soup")
-        if method.aggregation != "uniform":
-            why = "with privacy, the influence of each client must be bounded. Use uniform"
-            raise UserError(why, "method.aggregation")
-        if isinstance(settings.partition, Centralized):
-            raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")
+            hint = "Use finetune or soup"
+        elif method.aggregation != "uniform":
+            problem = "with privacy, the influence of each client must be bounded. Use uniform"
+            raise UserError(problem, "method.aggregation")
+        elif isinstance(settings.partition, Centralized):
+            why, other, hint = "user-level privacy needs at least two clients", "partition", ""
+        if why:
+            raise settings.misfit("privacy", other, why, hint)

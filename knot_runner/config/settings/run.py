@@ -28,7 +28,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
+from knot_runner.config.settings.image_tasks import IMAGE_READERS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.partition import (
@@ -43,10 +43,10 @@ from knot_runner.config.settings.partition import (
 )
 from knot_runner.config.settings.run_id import kind_of, refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
-from knot_runner.config.settings.text_tasks import TEXT_FORMATS, TaskSettings
+from knot_runner.config.settings.text_tasks import TEXT_READERS, TaskSettings
 from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, late, shorten, without
 from knot_runner.util.config_yaml import Config
-from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown
+from knot_runner.util.errors import OTHER_NAMES, Misfit, UserError, nearest, unknown
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.fleet import FleetSettings
@@ -112,6 +112,14 @@ class Settings:
         """Return whether the task is an image task, whose clients train in rounds."""
         return isinstance(self.task, ImageTaskSettings)
 
+    def misfit(self, first: str, second: str, why: str, hint: str = "") -> Misfit:
+        """Return the error for the choices of two groups that cannot be combined, such as ``task`` and ``method``."""
+        chosen = []
+        for group in (first, second):
+            settings = getattr(self, group)
+            chosen.append(f"{group}={settings.kind if group == 'partition' else settings.name}")
+        return Misfit(chosen[0], chosen[1], why, hint)
+
 
 def build_run(config: Config) -> Settings:
     """Return the settings of one run from the composed ``config``. Raises :class:`UserError`."""
@@ -140,17 +148,15 @@ def build_run(config: Config) -> Settings:
     for key in config["method"]:
         if key not in kind.__dataclass_fields__ and (problem := other_owners(key, algorithm)):
             raise UserError(problem, f"method.{key}")
-    method: Any = build(kind, config["method"], "method")
-    groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
-    settings = build(Settings, groups | parts, "")
-    formats = TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS
-    _select_source(settings.task, "task", formats, settings.plugins)
-    _select_source(settings.transfer, "transfer", (*IMAGE_FORMATS, UNLABELED_FORMAT), settings.plugins)
+    parts["method"] = method = build(kind, config["method"], "method")
+    settings = build(Settings, {**config, "fleet": config.get("fleet") or None, "transfer": None, **parts}, "")
+    _select_source(settings.task, "task")
+    _select_source(settings.transfer, "transfer")
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"unknown tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
     if settings.fleet is not None:
-        settings.fleet.check(method)
+        settings.fleet.check(settings)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds. Use null", "evaluate.matrix")
     check_code(settings.model, settings.plugins)
@@ -189,14 +195,16 @@ def _fill_in(settings: Settings) -> None:
     """Replace null settings of the method by the values that other settings determine."""
     method = settings.method
     if isinstance(method, FederatedSettings):
-        private = settings.privacy is not None
-        frozen = private and getattr(settings.model, "norm", "") == "batch"
-        defaults = (("aggregation", private, "uniform", "weighted"), ("batchnorm", frozen, "frozen", "averaged"))
-        for key, for_privacy, private_value, value in defaults:
+        for_privacy = {}
+        if settings.privacy is not None:
+            for_privacy["aggregation"] = "uniform"
+            if getattr(settings.model, "norm", "") == "batch":
+                for_privacy["batchnorm"] = "frozen"
+        for key, value in {"aggregation": "weighted", "batchnorm": "averaged", **for_privacy}.items():
             if getattr(method, key) is None:
-                setattr(method, key, private_value if for_privacy else value)
-                if for_privacy:
-                    settings.notes.append(f"method.{key}={private_value}: chosen for privacy")
+                setattr(method, key, value)
+                if key in for_privacy:
+                    settings.notes.append(f"method.{key}={value}: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
     _choose_solvers(method, getattr(settings.task, "on_tree", False))
@@ -224,11 +232,11 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
         return {"task": task}
     training: Any = build(TRAINING_SETTINGS[family.training], config["training"], "training")
     parts: Config = {"task": task, "training": training}
-    if transfer_group(config) is not None:
-        parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
-        check_not_own(parts["transfer"], parts["task"])
-    if isinstance(config.get("partition"), dict):
-        parts["partition"] = without(config["partition"], *SHARE_KEYS)
+    if (transfer := transfer_group(config)) is not None:
+        parts["transfer"] = images = build(ImageTaskSettings, transfer, "transfer")
+        check_not_own(images, task)
+    if isinstance(partition := config.get("partition"), dict):
+        parts["partition"] = without(partition, *SHARE_KEYS)
         if family.training == "rounds" and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
         if family.training == "stages" and family.clients:
@@ -236,17 +244,16 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
     return parts
 
 
-def _select_source(task: Any, group: str, known: tuple[str, ...], plugins: list[str]) -> None:
-    """Check the formats of local files in a built ``group``, and remove the sources that its ``source`` is not.
-
-    Formats of plug-ins are checked when files are loaded.
-    """
+def _select_source(task: Any, group: str) -> None:
+    """Check the formats of local files in a built ``group``, and remove the sources that its ``source`` is not."""
+    readers = TEXT_READERS if isinstance(task, TaskSettings) else IMAGE_READERS
+    known = [name for name in readers if group == "transfer" or name != UNLABELED_FORMAT]
     parts = {group: task}
     for key in ("datasets", "sets"):
         parts |= {f"{group}.{key}.{name}": part for name, part in getattr(task, key, {}).items()}
     for where, part in parts.items():
         local = getattr(part, "local", None)
-        if local is not None and local.format not in known and not plugins:
+        if local is not None and local.format not in known:
             problem = f"unknown value {shorten(local.format)} (choose from {', '.join(known)})"
             raise UserError(problem, f"{where}.local.format")
         for source in ("local", "hub", "embedded"):

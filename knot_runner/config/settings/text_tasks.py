@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.plugins import Table, load
 from knot_runner.config.settings.sizes import (
     NOT_NEGATIVE,
     Depth,
@@ -22,8 +23,12 @@ from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
-#: formats of text files that are read without plug-ins
-TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
+#: ``local.format`` -> its reader: path (of csv also the delimiter) -> records. Plug-ins may add theirs.
+TEXT_READERS: Table[Any] = Table("TEXT_READERS", {
+    "csv": "knot_runner.data.readers:read_csv",
+    "jsonl": "knot_runner.data.readers:read_jsonl",
+    "dailydialog": "knot_runner.data.readers:read_dailydialog",
+}, lambda where, reader: load("knot_runner.data.readers:checked_text_reader")(where, reader))  # fmt: skip
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:

@@ -7,12 +7,13 @@ Archives are read as a stream: nothing is written to disk, and no name in an arc
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
 
+from knot_runner.config.plugins import checked, unlike
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder, open_unpacked
 from knot_runner.data.tasks import ImageParts, Images
@@ -20,17 +21,30 @@ from knot_runner.util.errors import UserError
 
 #: Reads the train and test images of ``task.local``.
 ImageReader = Callable[[DataFolder, ImageTaskSettings], ImageParts]
-#: Reads the images of one part: (folder, entries, "train" or "test", shape, classes) -> images.
-PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images]
+#: Reads the files of one part: (folder, entries, "train" or "test", settings) -> name of a file, and its images.
+PartReader = Callable[[DataFolder, list[str], str, ImageTaskSettings], Iterable[tuple[object, Images]]]
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return an image reader for formats that store the train and test images in the same way."""
+    """Return an image reader for formats that store the train and test images in the same way, without writers.
+
+    The reader checks the shape and the labels of each file's images. At least one image is required.
+    """
+
+    def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:
+        pixels, labels = [], []
+        for file, images in read(folder, getattr(settings.local, part), part, settings):
+            check_shape(file, images.pixels.shape[1:], settings.shape)
+            check_image_labels(file, images.labels, len(settings.classes))
+            pixels.append(images.pixels)
+            labels.append(images.labels)
+        if not any(map(len, labels)):
+            raise UserError("no images found", f"task.local.{part}")
+        return Images(np.concatenate(pixels), np.concatenate(labels))
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-        local, shape, classes = settings.local, settings.shape, settings.classes
-        train = read(folder, local.train, "train", shape, classes)
-        return ImageParts(train, read(folder, local.test, "test", shape, classes) if local.test else None)
+        train = read_part(folder, settings, "train")
+        return ImageParts(train, read_part(folder, settings, "test") if settings.local.test else None)
 
     return read_parts
 
@@ -51,36 +65,44 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
         )
 
 
+def checked_image_reader(where: str, reader: ImageReader) -> ImageReader:
+    """Return a plug-in's ``reader`` with a check of its result. ``where`` names the reader in messages."""
+    return checked(where, reader, _problem)
+
+
+def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
+    """Return what is wrong with the ``parts`` that a reader returned; "" if they are valid."""
+    if not isinstance(parts, ImageParts):
+        return unlike(parts, ImageParts, "ImageParts")
+    if parts.train is None:
+        return "no training images"
+    for name, images in (("train", parts.train), ("test", parts.test)):
+        problem = "" if images is None else images_problem(images, settings)
+        if problem:
+            return f"{problem} ({name})"
+    return ""
+
+
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with ``images`` from a reader (types, lengths, shapes, ranges); "" if they are valid."""
+    """Return what is wrong with ``images`` (types, lengths, shapes, ranges); "" if they are valid."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
-    if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
-        return f"pixels of {_kind(pixels)} instead of uint8 or float32"
+    kinds = [getattr(values, "dtype", type(values).__name__) for values in (pixels, labels)]
+    if kinds[0] not in (np.uint8, np.float32):
+        return f"pixels of {kinds[0]} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
         return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
-    if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
+    if kinds[0] == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
-    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
-        return f"labels of {_kind(labels)} instead of int64 [N]"
+    if kinds[1] != np.int64 or labels.ndim != 1:
+        return f"labels of {kinds[1]} instead of int64 [N]"
     for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         return f"labels from {labels.min()} to {labels.max()}, but task.classes has classes 0 to {classes - 1}"
     return ""
-
-
-def concatenate_images(where: object, files: list[Images]) -> Images:
-    """Return the images of several files as one :class:`Images` without writers. At least one image is required."""
-    if not sum(map(len, files)):
-        raise UserError("no images found", where)
-    return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
-
-
-def _kind(values: object) -> object:
-    return getattr(values, "dtype", type(values).__name__)
 
 
 def sides(shape: tuple[int, ...] | list[int]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images, read_members
+from knot_runner.data.images.checks import by_part, read_members
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
@@ -66,15 +66,13 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     return parts
 
 
-def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    batches = []
+def _read_part(
+    folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
+) -> Iterator[tuple[str, Images]]:
     for entry in entries:
         for name, content, layout in _batches(folder, folder.path(entry), part):
-            check_shape(name, SHAPE, shape)
-            images = (_binary if name.endswith(".bin") else _python)(name, content, layout)
-            check_image_labels(name, images.labels, len(classes))
-            batches.append(images)
-    return concatenate_images(f"task.local.{part}", batches)
+            decode = _binary if name.endswith(".bin") else _python
+            yield name, decode(name, content, layout)
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:

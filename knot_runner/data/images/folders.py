@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.checks import by_part, check_member, concatenate_images
+from knot_runner.data.images.checks import by_part, check_member
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
@@ -47,13 +47,16 @@ def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
 
 @by_part
-def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Return the images in the folder trees ``entries``, uint8, sorted by class and file name.
+def read_folders(
+    folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
+) -> Iterator[tuple[str, Images]]:
+    """Yield the images in each of the folder trees ``entries``, uint8, sorted by class and file name.
 
     The folder names must be exactly ``classes``. Images of another size are center-cropped and scaled. Nothing is
     unpacked to disk. Raises :class:`UserError` naming the file.
     """
-    return concatenate_images(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
+    for entry in entries:
+        yield entry, _read(folder, entry, settings.shape, settings.classes)
 
 
 def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) -> Images:

@@ -6,8 +6,9 @@ user_id, image_id, class), and next to that folder ``images/<image_id>.jpg``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,9 @@ from knot_runner.util.errors import UserError
 USER, IMAGE, LABEL = "user_id", "image_id", "class"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One line of a CSV file: the image's path, its photographer ("" in the test file), and its class."""
+class _Row(NamedTuple):
+    """One line of a CSV file: the image's photographer ("" in the test file), and its class."""
 
-    image: Path
     user: str
     label: int
 
@@ -37,24 +36,26 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     :class:`UserError` naming the file, and the line for a CSV file.
     """
     local, classes = settings.local, len(settings.classes)
-    seen: set[Path] = set()
-    train = [row for entry in local.train for row in _rows(folder, entry, classes, True, seen)]
-    test = [row for entry in local.test for row in _rows(folder, entry, classes, False, seen)]
-    rows = [*train, *test]
-    pixels = _decode(folder, [row.image for row in rows], settings.shape)
-    labels = np.array([row.label for row in rows], dtype=np.int64)
+    rows: dict[Path, _Row] = {}
+    for entry in local.train:
+        _add_rows(rows, folder, entry, classes, True)
+    count = len(rows)
+    for entry in local.test:
+        _add_rows(rows, folder, entry, classes, False)
+    pixels = _decode(folder, list(rows), settings.shape)
+    labels = np.array([row.label for row in rows.values()], dtype=np.int64)
     numbers: dict[str, int] = {}
-    users = np.array([numbers.setdefault(row.user, len(numbers)) for row in train], dtype=np.int64)
-    held = Images(pixels[len(train) :], labels[len(train) :]) if local.test else None
-    return ImageParts(Images(pixels[: len(train)], labels[: len(train)], users), held, list(numbers))
+    users = [numbers.setdefault(row.user, len(numbers)) for row in itertools.islice(rows.values(), count)]
+    held = Images(pixels[count:], labels[count:]) if local.test else None
+    train = Images(pixels[:count], labels[:count], np.array(users, dtype=np.int64))
+    return ImageParts(train, held, list(numbers))
 
 
-def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
-    """Return the rows of one CSV file. ``seen`` holds the image paths of previous files; add the new paths to it."""
+def _add_rows(rows: dict[Path, _Row], folder: DataFolder, entry: str, classes: int, with_users: bool) -> None:
+    """Add the rows of one CSV file to ``rows`` (path of the image -> row)."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
     wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
-    rows = []
     for line, record in read_csv(path):
         where = f"{path}: line {line}"
         for column in wanted:
@@ -66,13 +67,11 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
         if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):
             raise UserError(f"class {label!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
         image = images / f"{name}.jpg"
-        if image in seen:
+        if image in rows:
             raise UserError(f"image {name} is repeated", where)
         if not image.is_file():
             raise UserError(f"file not found, but {where} lists it", image)
-        seen.add(image)
-        rows.append(_Row(image, record[USER] if with_users else "", int(label)))
-    return rows
+        rows[image] = _Row(record[USER] if with_users else "", int(label))
 
 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:

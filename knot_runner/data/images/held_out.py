@@ -173,9 +173,9 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
     """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
-    before, after = other.images.pixels.shape[1:], images.pixels.shape[1:]
-    if before != after:
-        note += f", scaled from {sides(before)} to {sides(after)}"
+    before = other.images.pixels.shape[1:]
+    if before != task.shape:
+        note += f", scaled from {sides(before)} to {sides(task.shape)}"
     files = {file.path: file for file in (*task.files, *other.files)}
     notes = [*task.notes, *other.notes, note]
     return replace(task, transfer=images, notes=notes, files=list(files.values()))
@@ -225,9 +225,8 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
     hub, local = settings.hub, settings.local
     if hub is not None:
-        splits = {key: name for key, name in hub.splits.items() if key == "train"}
-        settings = replace(settings, hub=replace(hub, splits=splits))
+        hub = replace(hub, splits={part: name for part, name in hub.splits.items() if part == "train"})
     if local is not None:
-        settings = replace(settings, local=replace(local, test=[]))
-    parts, opened = read_parts(settings, data_root)
+        local = replace(local, test=[])
+    parts, opened = read_parts(replace(settings, hub=hub, local=local), data_root)
     return parts.train.pixels, opened, parts.notes

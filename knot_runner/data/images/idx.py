@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder, file_errors, open_unpacked
-from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images, sides
+from knot_runner.data.images.checks import by_part, check_image_labels, sides
 from knot_runner.data.readers import read_lines
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError
@@ -27,23 +29,22 @@ USPS_SIDE = 16
 
 
 @by_part
-def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Return the images in ``entries``, pairs of an image file and a label file, as uint8 [N, 1, H, W].
+def read_idx(
+    folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
+) -> Iterator[tuple[Path, Images]]:
+    """Yield the images in ``entries``, pairs of an image file and a label file, as uint8 [N, 1, H, W].
 
     Raises :class:`UserError` if a magic number is wrong, a file is too short or too long, or the counts do not agree.
     """
     if len(entries) % 2:
         raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")
     paths = [folder.file(folder.path(entry)) for entry in entries]
-    files = []
     for images, labels in zip(paths[::2], paths[1::2], strict=True):
         pixels, numbers = _read_array(images, "images"), _read_array(labels, "labels").astype(np.int64)
         if len(pixels) != len(numbers):
             raise UserError(f"has {len(numbers)} labels, but {images.name} has {len(pixels)} images", labels)
-        check_shape(images, (1, *pixels.shape[1:]), shape)
-        check_image_labels(labels, numbers, len(classes))
-        files.append(Images(pixels[:, None], numbers))
-    return concatenate_images(f"task.local.{part}", files)
+        check_image_labels(labels, numbers, len(settings.classes))
+        yield images, Images(pixels[:, None], numbers)
 
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
@@ -69,23 +70,16 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
 
 
 @by_part
-def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Return the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
-    files = []
-    for path in [folder.file(folder.path(entry)) for entry in entries]:
-        check_shape(path, (1, USPS_SIDE, USPS_SIDE), shape)
-        files.append(_read_digits(path, len(classes)))
-    return concatenate_images(f"task.local.{part}", files)
-
-
-def _read_digits(path: Path, classes: int) -> Images:
-    rows = []
-    for number, line in read_lines(path):
-        rows.append(_digit(f"{path}: line {number}", line))
-    table = np.array(rows, dtype=np.float32)
-    labels = table[:, 0].astype(np.int64)
-    check_image_labels(path, labels, classes)
-    return Images((table[:, 1:].reshape(-1, 1, USPS_SIDE, USPS_SIDE) + 1) / 2, labels)
+def read_usps(
+    folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
+) -> Iterator[tuple[Path, Images]]:
+    """Yield the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
+    for entry in entries:
+        path = folder.file(folder.path(entry))
+        rows = [_digit(f"{path}: line {number}", line) for number, line in read_lines(path)]
+        table = np.array(rows, dtype=np.float32)
+        pixels = (table[:, 1:].reshape(-1, 1, USPS_SIDE, USPS_SIDE) + 1) / 2
+        yield path, Images(pixels, table[:, 0].astype(np.int64))
 
 
 def _digit(where: str, line: str) -> np.ndarray:

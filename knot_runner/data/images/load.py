@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings
+from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.provenance.fingerprints import Opened
-from knot_runner.util.errors import UserError, nearest, unknown
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.data.checksums import DataFolder
-    from knot_runner.data.images.checks import ImageReader
 
 #: Classes of scikit-learn's handwritten digits, which need no files and no network.
 EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
@@ -63,33 +61,6 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
     return np.hstack([class_points, shared]).tolist()
 
 
-def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with the ``parts`` that a plug-in's reader returned; "" if they are valid."""
-    from knot_runner.data.images.checks import images_problem  # embedded images do not need this module
-
-    if not isinstance(parts, ImageParts):
-        return unlike(parts, ImageParts, "ImageParts")
-    if parts.train is None:
-        return "no training images"
-    for name, images in (("train", parts.train), ("test", parts.test)):
-        problem = "" if images is None else images_problem(images, settings)
-        if problem:
-            return f"{problem} ({name})"
-    return ""
-
-
-#: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
-IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
-    "cifar": "knot_runner.data.images.cifar:read_cifar",
-    "leaf": "knot_runner.data.images.leaf:read_leaf",
-    "idx": "knot_runner.data.images.idx:read_idx",
-    "usps": "knot_runner.data.images.idx:read_usps",
-    "folders": "knot_runner.data.images.folders:read_folders",
-    "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
-    "files": "knot_runner.data.images.folders:read_files",
-}, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
-
-
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
     """Return the task of ``settings.source``, with held-out test images and at most ``max_examples`` training images.
 
@@ -98,8 +69,6 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     Raises:
         UserError: The data cannot be loaded. The message names the key or file.
     """
-    if settings.source == "local" and settings.local and settings.local.format == UNLABELED_FORMAT:
-        raise unknown("task.local.format", UNLABELED_FORMAT, IMAGE_FORMATS)
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
@@ -138,7 +107,7 @@ def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFol
     """Return the data folder after checking ``task.local`` without reading files.
 
     Raises:
-        UserError: A file is missing, or its format is unknown.
+        UserError: No files are listed, or a file is listed twice.
     """
     from knot_runner.data.checksums import open_folder
 
@@ -147,8 +116,6 @@ def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFol
         raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
         raise UserError("expected a file", "task.local.train")
-    if source.format not in IMAGE_READERS:
-        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both

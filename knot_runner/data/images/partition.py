@@ -244,17 +244,17 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     return select_clients(settings, partition, "clients", rng)
 
 
-def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
+def _problem(partition: object, settings: object, task: ImageTask, rng: np.random.Generator) -> str:
     """Return the defect of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if it is valid."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)
-    for name, rows, count in (("train", partition.train, len(task.train)), ("test", partition.test, len(task.test))):
+    for name in ("train", "test"):
+        rows, count = getattr(partition, name), len(getattr(task, name))
         if len(rows) != clients:
             return f"{name} rows of {len(rows)} clients for {clients} names"
-        for client, part in enumerate(rows):
-            part = np.asarray(part)
-            if part.ndim != 1 or (len(part) and not np.issubdtype(part.dtype, np.integer)):
+        for client, part in enumerate(map(np.asarray, rows)):
+            if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
                 return f"{name} rows of client {client} that are not a list of integers"
             if len(part) and not (part.min() >= 0 and part.max() < count):
                 return f"{name} rows of client {client} outside 0 to {count - 1}"

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.image_tasks import ImageTaskSettings
-from knot_runner.data.images.load import IMAGE_READERS
-from knot_runner.data.readers import TEXT_READERS
+from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSettings
+from knot_runner.config.settings.text_tasks import TEXT_READERS
 from knot_runner.testing import check_reader
 from knot_runner.util.errors import UserError
 from tests import image_files

@@ -62,7 +62,7 @@ def test_shared_tasks_load_once_across_threads(texts, limits):
 
 
 def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
-    tasks, answers = SharedTasks(), iter([UserError("a file: file not found"), None])
+    answers = iter([UserError("a file: file not found"), None])
 
     def load_task_(settings, root):
         if (problem := next(answers)) is not None:
@@ -70,6 +70,7 @@ def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
         return load_task(settings, root)
 
     monkeypatch.setattr(shared, "load_task", load_task_)
+    tasks = SharedTasks()
     with refuses():
         tasks.texts(texts, None)
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest

@@ -29,7 +29,7 @@ from knot_runner.util.config_yaml import Config
 class StatisticsSynthesis:
     """Optimizes images to match the teacher's BatchNorm statistics (DeepInversion, Yin et al. 2020)."""
 
-    kind: Literal["statistics"]
+    kind: str
     #: number of images
     images: Items
     #: images per batch, which share statistics
@@ -52,7 +52,7 @@ class StatisticsSynthesis:
 class RecordsSynthesis:
     """Optimizes images to match recorded activations (Lopes et al. 2017)."""
 
-    kind: Literal["records"]
+    kind: str
     #: records per class: moments of the logits (top), also of all named layers (all), or means and principal axes of
     #: all named layers (spectral)
     records: Literal["top", "all", "spectral"]
@@ -76,7 +76,7 @@ class RecordsSynthesis:
 class GeneratorSynthesis:
     """Trains an image generator on the teacher's responses (DAFL, Chen et al. 2019)."""
 
-    kind: Literal["generator"]
+    kind: str
     #: number of images
     images: Items
     #: images per step
@@ -127,7 +127,7 @@ class PhaseSettings:
 class OfflineSchedule:
     """Teachers are trained first and then fixed (Hinton et al. 2015). Without teachers, the student learns alone."""
 
-    kind: Literal["offline"]
+    kind: str
     #: earlier training phases of the student, in order
     phases: list[PhaseSettings] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ class OfflineSchedule:
 class MutualSchedule:
     """Students that train together and learn from the mean of the others (Zhang et al. 2018)."""
 
-    kind: Literal["mutual"]
+    kind: str
     #: number of students
     students: Annotated[int, between(2, 64)]
 
@@ -145,7 +145,7 @@ class MutualSchedule:
 class GenerationsSchedule:
     """Each student learns from the previous one, with a new initialization (Furlanello et al. 2018)."""
 
-    kind: Literal["generations"]
+    kind: str
     #: number of students after the first
     generations: Steps
 
@@ -154,7 +154,7 @@ class GenerationsSchedule:
 class AverageSchedule:
     """The teacher is a moving average of the student's weights (Tarvainen and Valpola 2017)."""
 
-    kind: Literal["average"]
+    kind: str
     #: decay of the average per step
     decay: Fraction
     #: warm-up epochs of the teacher's terms
@@ -165,7 +165,7 @@ class AverageSchedule:
 class SnapshotSchedule:
     """The teacher is the student after the previous epoch; the first epoch has no teacher."""
 
-    kind: Literal["snapshot"]
+    kind: str
 
 
 DistillSchedule = OfflineSchedule | MutualSchedule | GenerationsSchedule | AverageSchedule | SnapshotSchedule
@@ -203,7 +203,7 @@ class DistillSettings:
     """Knowledge distillation with a weighted sum of ``terms``."""
 
     name: str
-    algorithm: Literal["distill"]
+    algorithm: str
     #: term name -> its settings
     terms: Terms
     #: training order of teachers and students, by ``kind``

@@ -13,7 +13,7 @@ from knot_runner.config.strict import ByTag, SettingsClasses
 class EntropySettings:
     """Entropy loss."""
 
-    name: Literal["entropy"]
+    name: str
     #: KL(teacher, student) as in the paper, symmetric (public SA code), or cross-entropy with base 2 (public ERC code)
     form: Literal["kl", "symmetric", "cross_entropy"]
 
@@ -27,7 +27,7 @@ Tolerance = Annotated[float, between(1e-12, 1e-3)]
 class SinkhornSettings:
     """Optimal transport loss (KNOT eq. 1)."""
 
-    name: Literal["sinkhorn"]
+    name: str
     #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
     #: (images without coordinates), otherwise newton
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
@@ -64,7 +64,7 @@ class KnotSettings:
     """KNOT distillation (eq. 3)."""
 
     name: str
-    algorithm: Literal["knot"]
+    algorithm: str
     #: loss between student and teacher outputs
     loss: LossSettings
     #: teacher weights per example: A (equal), D (data size), U (distance from uniform), E (distance from the teacher's
@@ -87,7 +87,7 @@ class TeachersSettings:
     """Trains only the local models and the pretrained global model (KNOT, Table 1)."""
 
     name: str
-    algorithm: Literal["teachers"]
+    algorithm: str
     #: random examples to estimate each model's bias
     bias: BiasSettings
 
@@ -100,7 +100,7 @@ class MutualSettings:
     """
 
     name: str
-    algorithm: Literal["mutual"]
+    algorithm: str
     #: loss between the outputs of two parties
     loss: LossSettings
     #: weight of the mean loss over the other parties; 0 trains each alone

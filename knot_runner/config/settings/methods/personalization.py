@@ -73,14 +73,14 @@ class TuningSettings(LocalSettings):
 class FinetuneSettings(TuningSettings):
     """Deploys one of the fine-tuned models."""
 
-    kind: Literal["finetune"]
+    kind: str
 
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
     """Interpolation between the model of the last round and the fine-tuned one: (1 - alpha) theta_0 + alpha theta_k."""
 
-    kind: Literal["soup"]
+    kind: str
     #: weights alpha to evaluate
     alphas: list[float]
     #: interpolate with the last checkpoint, or with all
@@ -102,7 +102,7 @@ class CossimSettings(LocalSettings):
     """Alternates local training with averaging weighted by the cosine similarity of label histograms."""
 
     shares_models = True
-    kind: Literal["cossim"]
+    kind: str
     #: similarities up to this value count as 0
     cutoff: FractionOrNone
     #: row weights: normalized similarities, equal weights, or raw similarities
