@@ -28,7 +28,7 @@ from knot_runner.config.strict import without
 from knot_runner.engine import commit
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
-from knot_runner.report.run_folders import VECTORS, Run, arrays, predictions, rounds, with_files
+from knot_runner.report.run_folders import PREDICTIONS, VECTORS, Run, arrays, rounds, with_files
 from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError
 
@@ -87,7 +87,7 @@ def _result(result: RunResult) -> str:
 
 def _records(run: Run) -> list[Any]:
     kept: list[Any] = []
-    for read in (predictions, rounds, lambda run: arrays(run, VECTORS)):
+    for read in (lambda run: arrays(run, PREDICTIONS), rounds, lambda run: arrays(run, VECTORS)):
         with contextlib.suppress(UserError, KeyError):
             kept.append(_plain(read(run)))
     return kept

@@ -108,20 +108,20 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     classes = len(points)
     diameter = label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    rows = []
-
-    def add(form: str, function_class: str, terms: BoundTerms) -> None:
-        reasons = vacuous(terms.total, diameter, constant)
-        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": reasons})
-
+    bounds = {}
     for form in BOUND_FORMS if complexity else ():
         # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
         # which the held-out mean estimates
         first = means["valid" if form == "derived" else "train"]
         second = second_term(form, classes, diameter, complexity["last_layer"]["value"])
-        add(form, "last_layer", BoundTerms(first, second, third_term(form, classes, diameter, len(train.losses))))
+        third = third_term(form, classes, diameter, len(train.losses))
+        bounds[form, "last_layer"] = BoundTerms(first, second, third)
     for bound in (hoeffding, bernstein):
-        add(bound.__name__, "held-out", bound(valid.losses, diameter, checkpoints))
+        bounds[bound.__name__, "held-out"] = bound(valid.losses, diameter, checkpoints)
+    rows = []
+    for (name, function_class), terms in bounds.items():
+        reasons = vacuous(terms.total, diameter, constant)
+        rows.append({"form": name, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": reasons})
     return {
         "run_id": context.run_id,
         "delta": DELTA,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from knot_runner.config.settings.run import ARM
 from knot_runner.report.claims.spec import BEFORE, Claim
 from knot_runner.report.compare.settings import SEED, row_numbers, varying
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import ModelSide, Run
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ModelSide = Literal["after", "before"]
 #: The number of a run's cell, the numbers of further settings, and the seed.
 CellPlace = tuple[float, ...]
 
@@ -94,9 +93,7 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
     cells = _cells(claim, runs)
     if claim.trend:
         return _along(claim, ours, cells)
-    others = {}
-    if isinstance(claim.against, dict):
-        others = _by_place(claim, asked_for.having(claim.against), cells)
+    others = _by_place(claim, asked_for.having(claim.against), cells) if isinstance(claim.against, dict) else {}
     # a ratio is ``against`` / ``of``, so that the ratio of a run that is twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     varied = row_numbers(runs.settings, sorted(claim.touched))
@@ -105,22 +102,17 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
         parts = [EffectPart(sign, run)]
         if claim.against == BEFORE:
             parts.append(EffectPart(-sign, run, "before"))
-        elif claim.against is not None:
-            other = others.get((cell, seed))
-            if other is None:
-                continue
-            parts.append(EffectPart(-sign, other))
-        effects.append(Effect((cell, values), run.seed, parts))
+        elif (cell, seed) in others:
+            parts.append(EffectPart(-sign, others[cell, seed]))
+        if len(parts) == 2 or claim.against is None:
+            effects.append(Effect((cell, values), run.seed, parts))
     return effects
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Describe unclaimed differences between the held-out shares of one effect's runs, or return ""."""
-    for effect in effects:
-        line = unlike_shares([run.config for run in effect.runs], claim.touched)
-        if line:
-            return line
-    return ""
+    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in effects)
+    return next(filter(None, lines), "")
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
@@ -136,10 +128,9 @@ def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
     weights = (steps / (steps**2).sum()).tolist()
     effects = []
     for cell, seed in dict.fromkeys((cell, seed) for cell, _, seed in places):
-        members = [places.get((cell, level, seed)) for level in levels.tolist()]
-        parts = [EffectPart(weight, run) for weight, run in zip(weights, members, strict=True) if run]
-        if len(parts) == len(levels):
-            effects.append(Effect((cell,), int(seed), parts))
+        members = [places[cell, level, seed] for level in levels.tolist() if (cell, level, seed) in places]
+        if len(members) == len(levels):
+            effects.append(Effect((cell,), int(seed), list(map(EffectPart, weights, members))))
     return effects
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
+from knot_runner.config.strict import by_key
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import csv_text, table_markdown, write_forms
 from knot_runner.report.render.table_model import ResultTable, TableRow
@@ -107,10 +107,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     """Return the notes of the verdicts, with equal notes joined, and a line on claims without requested runs."""
-    numbers = defaultdict(list)
-    for i, verdict in enumerate(verdicts, 1):
-        if verdict.note:
-            numbers[verdict.note].append(i)
+    numbers = by_key((verdict.note, i) for i, verdict in enumerate(verdicts, 1) if verdict.note)
     lines = [f"{_claims(with_note)}: {note}." for note, with_note in numbers.items()]
     unasked = sum(not verdict.runs for verdict in verdicts)
     if unasked:

@@ -52,9 +52,8 @@ def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
     if not keys:
         return []
     differences = _settings({key: runs.settings[key][runs.runs.row.map(mixed[key])] for key in keys})
-    return [
-        f"In {mixed.any(axis=1).sum()} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
-    ]
+    count = mixed.any(axis=1).sum()
+    return [f"In {count} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."]
 
 
 def _other_data(runs: RunSet) -> list[str]:
