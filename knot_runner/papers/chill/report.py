@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
@@ -145,38 +145,37 @@ def trace(request: TableRequest) -> Parts:
         ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
     ):
         groups[group] = [(cases[0], name) for name in group.columns]
-    lines = measured_line(runs) + paper_lines(frame, runs, table)
+    lines = [*measured_line(runs), *paper_lines(frame, runs, table)]
     return *_rows(frame, groups, table, [*accuracies, *losses]), list(groups), lines
 
 
-def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Return lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
+def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
+    """Yield lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
 
     ``rows``: the rows of one case in :func:`chilling_frame`.
     """
     trained = rows[rows.finished]
     excluded = trained[trained.rounds.isna()]
     missed = "target not reached within " + excluded.ran.astype(int).astype(str) + " rounds"
-    lines = []
     for reason, members in excluded.groupby(missed.where(excluded.goal.notna(), NO_TARGET), sort=False):
         seeds = members.sort_values("seed").seed.astype(str).groupby(members.key, sort=False).agg(", ".join)
         names = [f"{key.name}, seed {seeds[key]}" for key in members.key.unique()]
-        lines.append(f"{case}: {reason}: {'; '.join(names)}.")
+        yield f"{case}: {reason}: {'; '.join(names)}."
     if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained.run_id):
-        lines.append(f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds.")
-    return lines
+        yield f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds."
 
 
-def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return lines that report missing runs, data other than the paper's, and the source of the paper's values.
+def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> Iterator[str]:
+    """Yield lines that report missing runs, data other than the paper's, and the source of the paper's values.
 
     ``rows``: :func:`case_rows` of ``runs``.
     """
     names = rows.case + " " + rows.key.map(lambda key: key.name)
-    lines = absences(rows, names) + sources(runs)
+    yield from absences(rows, names)
+    yield from sources(runs)
     for case, of_case in rows.groupby("case", sort=False):
-        lines += other_data(case, of_case.run, table)
-    return lines + cited(table)
+        yield from other_data(case, of_case.run, table)
+    yield from cited(table)
 
 
 def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], target: float | str) -> pd.DataFrame:

@@ -5,6 +5,7 @@ The stages are found in the store by planning the run again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -134,7 +135,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
         "complexity": complexity,
         "undeclared": {"last_layer": why} if why else {},
         "rows": rows,
-        "notes": _notes(config, train.largest_sum, diameter),
+        "notes": list(_notes(config, train.largest_sum, diameter)),
     }
 
 
@@ -215,22 +216,20 @@ def _last_layer(
     return {name: value / config.student_temperature for name, value in facts.items()}
 
 
-def _notes(config: KnotSettings, most: float, diameter: float) -> list[str]:
-    """Return one line for each part of the training objective that the bound does not cover.
+def _notes(config: KnotSettings, most: float, diameter: float) -> Iterator[str]:
+    """Yield one line for each part of the training objective that the bound does not cover.
 
     ``most``: largest sum of a text's weights in training.
     """
-    notes = []
     if not config.normalize:
-        notes.append(
+        yield (
             f"weights: not normalized in training (method.normalize=false), with sums up to {most:.3g}. Here, they are "
             f"normalized, since the bound is for a loss in [0, C_M] (otherwise, C_M would be {most * diameter:.3g})"
         )
     if not isinstance(config.loss, SinkhornSettings):
-        notes.append(f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss")
+        yield (f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss")
     elif config.loss.solver in ("newton", "geomloss"):
-        notes.append(f"epsilon: trained at {config.loss.epsilon:g}, but the bound is for the exact loss (eps = 0)")
-    return notes
+        yield (f"epsilon: trained at {config.loss.epsilon:g}, but the bound is for the exact loss (eps = 0)")
 
 
 STUDENT_MEASURES.update(bound=measure_bound)

@@ -46,7 +46,7 @@ def local_models(request: TableRequest) -> Parts:
             sizes = [_cell(members, f"datasets.{name}.{part}", facts.get(part)) for part in SIZES]
             scored = _cell(members, f"teachers.{name}.{score}", facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = absences(frame, frame.task) + sources(request.runs) + cited(request.printed)
+    lines = [*absences(frame, frame.task), *sources(request.runs), *cited(request.printed)]
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 

@@ -74,7 +74,7 @@ def compare_runs(
         averaged, counts = choose(runs, rule)
         settings = _values(runs, keys).join(_values(averaged, over))
         measured = list(dict.fromkeys([rule.measure, *measured]))
-        lines = selection_line(rule, counts, keys)
+        lines += selection_line(rule, counts, keys)
         counts = counts[["n", "settings"]]
     else:
         keys = identifying_keys(runs.differing()) if by is None else by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -133,22 +133,21 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
     return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 
 
-def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Return lines that explain how the best candidate was selected and how the selection biases the numbers."""
+def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> Iterator[str]:
+    """Yield lines that explain how the best candidate was selected and how the selection biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts.settings
     best = {"higher": "highest", "lower": "lowest"}[rule.better]
     number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
-    lines = [
+    yield (
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
         f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "
         "better than the second best is not tested."
-    ]
+    )
     short = (tried - counts.fit).sum()
     if short:
-        lines.append(f"{short} settings were not considered, since they lack a seed's value (diverged or missing).")
-    lines.append(
+        yield f"{short} settings were not considered, since they lack a seed's value (diverged or missing)."
+    yield (
         "The selection uses the reported numbers, so they are optimistic, and more so with more settings. With "
         "partition.valid, --best=valid.accuracy selects on examples that clients hold out."
     )
-    return lines

@@ -180,21 +180,20 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
     yield from cost_lines(result)
 
 
-def cluster_lines(result: FederatedResult) -> list[str]:
-    """Return lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
+def cluster_lines(result: FederatedResult) -> Iterator[str]:
+    """Yield lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
 
     They also state the agreement with known groups.
     """
     clusters = result.clusters
     if clusters is None:
-        return []
+        return
     if clusters.graph == "none":
-        return ["one cluster of all clients (method.clustering.graph=none)"]
-    sizes = ", ".join(map(str, clusters.sizes))
-    lines = [f"{clusters.count} clusters ({clusters.graph}) of {sizes} clients"]
+        yield "one cluster of all clients (method.clustering.graph=none)"
+        return
+    yield f"{clusters.count} clusters ({clusters.graph}) of {', '.join(map(str, clusters.sizes))} clients"
     if clusters.ari is not None:
-        lines.append(f"adjusted Rand index with the planted groups {number(clusters.ari, 3)} (1: identical; 0: chance)")
-    return lines
+        yield f"adjusted Rand index with the planted groups {number(clusters.ari, 3)} (1: identical; 0: chance)"
 
 
 # ---------------------------------------------------------------------------------------------- distillation by terms
@@ -260,11 +259,11 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
     return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
 
 
-def cost_lines(result: RunResult) -> list[str]:
-    """Return a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
+def cost_lines(result: RunResult) -> Iterator[str]:
+    """Yield a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
     costs = result.costs
     if costs is None:
-        return []
+        return
     text = f"{quantity(costs.bytes_up, 'B')} up, {quantity(costs.bytes_down, 'B')} down"
     by_side = {"clients": costs.client_flops, "server": costs.server_flops}
     known = [f"{quantity(flops, 'FLOP')} at {side}" for side, flops in by_side.items() if flops]
@@ -273,6 +272,6 @@ def cost_lines(result: RunResult) -> list[str]:
         text += f"; {', '.join(known)}"
     if unknown:
         text += f"; FLOPs at {' and '.join(unknown)} not counted"
-    if costs.bytes_to_target is None:
-        return [text]
-    return [text, f"{quantity(costs.bytes_to_target, 'B')} up and down until the target was reached"]
+    yield text
+    if costs.bytes_to_target is not None:
+        yield f"{quantity(costs.bytes_to_target, 'B')} up and down until the target was reached"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.families import TASK_KINDS
@@ -25,8 +25,8 @@ MIN_SHARE = 0.5
 _MAX_NAMED = 4
 
 
-def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Return lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
+def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
+    """Yield lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
 
     ``rows`` are runs as in :func:`run_rows`, and ``names`` has the table row of each run.
     """
@@ -38,31 +38,33 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
             seeds = absent.groupby(reasons, sort=False).unique().map(", ".join)
             why = "; ".join("seed " + seeds + " " + seeds.index)
             cases.append((f"{len(members) - len(absent)} of {len(members)} runs are finished ({why}).", name))
-    lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in by_key(cases).items()]
-    return lines + not_counted(rows.run)
+    for case, of_case in by_key(cases).items():
+        yield f"{first_few(of_case, _MAX_NAMED, more=' rows, each')}: {case}"
+    yield from not_counted(rows.run)
 
 
-def not_counted(runs: Iterable[Run]) -> list[str]:
-    """Return one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
+def not_counted(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
+    for problem in problems[:_MAX_NAMED]:
+        yield f"Not counted: {problem}."
     rest = len(problems) - _MAX_NAMED
     if rest > 0:
-        problems[_MAX_NAMED:] = [f"{rest} more results that are damaged, or from different data or versions"]
-    return [f"Not counted: {problem}." for problem in problems]
+        yield f"Not counted: {rest} more results that are damaged, or from different data or versions."
 
 
-def sources(runs: Iterable[Run]) -> list[str]:
-    """Return lines on the kind of data, if it affects the comparison."""
+def sources(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
-    lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
+    if len(kinds) > 1:
+        yield f"The runs mix data from several sources ({', '.join(kinds)})."
     if description := embedded(runs):
-        lines.append(f"{description}: not comparable with published results.")
-    return lines + training_sizes(runs)
+        yield f"{description}: not comparable with published results."
+    yield from training_sizes(runs)
 
 
-def training_sizes(runs: Iterable[Run]) -> list[str]:
-    """Return lines on methods of one task that train on different numbers of examples."""
-    lines = []
+def training_sizes(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield lines on methods of one task that train on different numbers of examples."""
     for task, members in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in members):
             continue
@@ -73,17 +75,17 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
                 trained_on = trained_on[run.result.global_sets[0]]
             sizes.append((run.method, f"{trained_on.train:,.0f}"))
         named = [f"{method} {', '.join(counts)}" for method, counts in by_key(dict.fromkeys(sizes)).items()]
-        lines.append(f"Methods train on different numbers of examples of task {task}: {'; '.join(named)}.")
-    return lines
+        yield f"Methods train on different numbers of examples of task {task}: {'; '.join(named)}."
 
 
-def one_class(runs: Iterable[Run]) -> list[str]:
-    """Return a line on the runs whose model predicts a single class."""
+def one_class(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a line on the runs whose model predicts a single class."""
     names = []
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
             names.append(f"{run.task} {run.method} {run.result.run_id}")
-    return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
+    if names:
+        yield f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."
 
 
 def embedded(runs: Iterable[Run]) -> str:
@@ -99,28 +101,28 @@ def comparable(runs: Iterable[Run]) -> bool:
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
-def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
-    """Return lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
+def missing_columns(
+    columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
+) -> Iterator[str]:
+    """Yield lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
 
     ``measured`` has the data sets of each run.
     """
-    lines = ["The runs have different data sets, so ALL is not comparable."] if len(set(measured)) > 1 else []
+    if len(set(measured)) > 1:
+        yield "The runs have different data sets, so ALL is not comparable."
     ours = set().union(*measured)
     absent = [name for name in columns if name not in ours | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in ours - {"ALL"})
-        lines.append(
-            f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
-        )
-    return lines
+        yield f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
 
 
-def cited(table: PrintedTable | None) -> list[str]:
-    """Return lines on the source of the printed numbers and their known errors."""
-    if table is None:
-        return []
-    number = f", Table {table.table}" if table.table is not None else ""
-    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}.", *table.notes]
+def cited(table: PrintedTable | None) -> Iterator[str]:
+    """Yield lines on the source of the printed numbers and their known errors."""
+    if table is not None:
+        number = f", Table {table.table}" if table.table is not None else ""
+        yield f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}."
+        yield from table.notes
 
 
 def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:

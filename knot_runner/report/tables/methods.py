@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from knot_runner.config.settings.run import ARM
@@ -85,9 +85,8 @@ def methods_by_data(
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = frame.method.map(display) + frame.label.map(lambda label: label and f" {shown[label]}")
-    lines = absences(frame, named) + sources(runs) + missing_columns(columns, measured, table)
-    lines += measured_line(done) + cited(table)
-    return rows, heads, (*groups, *more), [*lines, *more_lines]
+    lines = [*absences(frame, named), *sources(runs), *missing_columns(columns, measured, table)]
+    return rows, heads, (*groups, *more), [*lines, *measured_line(done), *cited(table), *more_lines]
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
@@ -107,18 +106,16 @@ def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
     return set(itertools.chain(*(run.result.global_sets for run in runs if isinstance(run.result, StagesResult))))
 
 
-def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> list[ColumnGroup]:
-    """Return a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
+def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> Iterator[ColumnGroup]:
+    """Yield a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
     entry = METRICS[metric]
     kinds = variants(f"metrics.{metric}.ALL", [run for run in runs if metric in run.result.metrics])
     of_global = _global_sets(runs)
     marked = tuple(column for column in columns if column in of_global)
-    groups = []
     for kind in kinds:
         name = f"{entry.title} ({kind})" if kind and (len(kinds) > 1 or entry.beside) else entry.title
         title = f"{name} ({entry.better} is better)"
         group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
         if len(kinds) > 1:
             group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
-        groups.append(group)
-    return groups
+        yield group
