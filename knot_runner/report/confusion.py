@@ -42,6 +42,8 @@ def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
     without examples. The frame is empty if ``run`` stores no predictions.
     """
     counts = confusion_counts(run)
+    if counts.empty:
+        return counts
     shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).rename_axis("true")
     return shares.reset_index().melt("true", var_name="predicted", value_name="confusion")
 

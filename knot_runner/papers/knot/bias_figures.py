@@ -151,5 +151,5 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     models = frame.sort_values("rank", kind="stable").model.unique()
     frame["model"] = pd.Categorical(frame.model, models)
     groups = frame.drop(columns="rank").groupby(["model", "probe"], observed=True, sort=False)
-    moves = groups.mean().assign(pairs=groups.size()).sort_index(level="model", kind="stable", sort_remaining=False)
+    moves = groups.mean().assign(pairs=groups.size()).sort_index(level="model", kind="stable")
     return moves.reset_index()[["model", "probe", "pairs", "total_variation", "shift", "flips"]].astype({"model": str})

@@ -106,6 +106,12 @@ def heat_map(
             axes.text(j, i, form.format(value), ha="center", va="center", size=8)
 
 
+def limit_to_shares(axes: Axes, top: float) -> None:
+    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
+    (low, high), edge = axes.get_ylim(), 0.015 * top
+    axes.set_ylim(max(low, -edge), min(high, top + edge))
+
+
 MARKS: dict[str, Callable[..., None]] = {
     "curve": curve,
     "bar": bar,

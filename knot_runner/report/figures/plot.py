@@ -23,6 +23,7 @@ from knot_runner.report.compare.settings import (
     typed_column,
     written,
 )
+from knot_runner.report.figures import marks
 from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, SeriesLook, SeriesLooks
 from knot_runner.report.figures.points import CLIENTS, PROGRESS, column_of, labels_of, points_of
 from knot_runner.report.figures.style import (
@@ -30,7 +31,6 @@ from knot_runner.report.figures.style import (
     READING,
     Drawing,
     figure_of,
-    limit_to_shares,
     nth_color,
     panels,
     scale_colors,
@@ -225,7 +225,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     if not is_map:
         for axes in grid:
             if top:
-                limit_to_shares(axes, top)
+                marks.limit_to_shares(axes, top)
             spec = axes.get_subplotspec()
             if spec and not spec.is_first_col():
                 axes.set_ylabel("")

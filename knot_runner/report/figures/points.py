@@ -67,7 +67,9 @@ def _rows(run: MeasuredRun, y: str) -> pd.DataFrame:
             row["participants_change"] = (now - trained).mean()
             row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
         before = now
-    return pd.DataFrame({CLIENTS: evaluated}) if y == CLIENTS else pd.json_normalize(log)
+    if y == CLIENTS:
+        log = [{y: value} for value in evaluated]
+    return pd.json_normalize(log)
 
 
 def column_of(name: str, points: pd.DataFrame) -> str:

@@ -232,12 +232,9 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 def draw_band(
     axes: Axes, line: pd.DataFrame, color: Any, place: str = "place", filled: bool = True, **look: Any
 ) -> None:
-    """Draw the mean over seeds as a line styled by ``look``, and the 95% interval as an area if ``filled``.
+    """Draw a series of ``estimates``: the means as a line styled by ``look`` and, if ``filled``, the intervals.
 
-    ``line`` is a series of :func:`~knot_runner.report.series.estimates` along the column ``place``.
-
-    The area may exceed the axes: with two or three seeds, axes that include the whole area would hide differences
-    between lines.
+    The area may exceed the axes. Axes that include all of it would hide differences between lines of few seeds.
     """
     axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -245,12 +242,6 @@ def draw_band(
         axes.fill_between(line[place], line.low, line.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
-
-
-def limit_to_shares(axes: Axes, top: float) -> None:
-    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
-    (low, high), edge = axes.get_ylim(), 0.015 * top
-    axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:

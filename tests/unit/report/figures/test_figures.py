@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from knot_runner.report.figures import style as figure_style
+from knot_runner.report.figures.marks import limit_to_shares
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.render.markup import csv_text
@@ -73,6 +74,6 @@ def test_axis_of_shares_stops_at_limits():
     made, (axes,) = figure_style.panels(1, 4.0, 3.0)
     figure_style.draw_band(axes, band([{1: 2.0, 2: 99.0}, {1: 60.0, 2: 100.0}]), "black")
     assert axes.get_ylim()[1] > 105
-    figure_style.limit_to_shares(axes, 100.0)
+    limit_to_shares(axes, 100.0)
     assert axes.get_ylim()[1] == 101.5 and axes.get_ylim()[0] >= -1.5
     made.clear()
