@@ -130,7 +130,8 @@ def _evidence(
         notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
-    kinds = [kind for kind in variants(_key(claim), (run for effect in cells for run in effect.runs)) if kind]
+    counted_runs = (run for effect in cells for run in effect.runs)
+    kinds = list(filter(None, variants(_key(claim), counted_runs)))
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
     fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}

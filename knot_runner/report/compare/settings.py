@@ -142,7 +142,10 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
         parts = key.removesuffix(".name").removesuffix(".kind").split(".")
         ends[key] = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
     counts = Counter(itertools.chain(*ends.values()))
-    return {key: next((name for name in names if counts[name] == 1), names[-1]) for key, names in ends.items()}
+    short = {}
+    for key, names in ends.items():
+        short[key] = next((name for name in names if counts[name] == 1), names[-1])
+    return short
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
