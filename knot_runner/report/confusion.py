@@ -14,7 +14,6 @@ from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import PREDICTIONS, MeasuredRun, predictions
 from knot_runner.results import ONE_CLASS
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,22 +31,21 @@ def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
 
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
         return pd.DataFrame()
-    after = [pair for name, pair in predictions(run).items() if not name.startswith("before/")]
-    counts = sum(TestSet(shares, shares, labels).confusion for shares, labels in after)
+    counts = sum(TestSet(shares, shares, labels).confusion for shares, labels in predictions(run).values())
     return pd.DataFrame(counts, run.result.labels.names, run.result.labels.names)
 
 
-def confusion_rows(run: MeasuredRun) -> list[LogRow]:
+def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
     """Return one row per pair of a ``true`` and a ``predicted`` class.
 
     ``confusion`` is the share of the true class's examples that the model assigns to the predicted class; 0 for a class
-    without examples. The list is empty if ``run`` stores no predictions.
+    without examples. The frame is empty if ``run`` stores no predictions.
     """
-    rows = []
-    for true, counts in confusion_counts(run).iterrows():
-        for predicted, count in counts.items():
-            rows.append({"true": true, "predicted": predicted, "confusion": count / max(counts.sum(), 1)})
-    return rows
+    counts = confusion_counts(run)
+    if counts.empty:
+        return counts
+    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).rename_axis("true")
+    return shares.reset_index().melt("true", var_name="predicted", value_name="confusion")
 
 
 def confusion_table(run: MeasuredRun) -> Group:
@@ -63,11 +61,13 @@ def confusion_table(run: MeasuredRun) -> Group:
     for true, predicted in counts.iterrows():
         wrong = predicted.drop(true).sort_values(ascending=False, kind="stable")
         texts = [f"{name} ({count})" for name, count in wrong.items() if count]
-        share = f"{predicted[true] / max(predicted.sum(), 1):.0%}"
-        rows.append([true, str(predicted.sum()), share, first_few(texts, MOST_WRONG)])
-    numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
-    columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
-    right = np.trace(counts)
-    title = f"{run.task}, {run.method}, seed {run.seed}: {right} of {counts.to_numpy().sum()} test examples are correct"
+        examples = predicted.sum()
+        rows.append([true, str(examples), f"{predicted[true] / max(examples, 1):.0%}", first_few(texts, MOST_WRONG)])
+    columns = [
+        TerminalColumn("true class"), TerminalColumn("examples", right=True), TerminalColumn("right", right=True),
+        TerminalColumn("predicted instead (examples)"),
+    ]  # fmt: skip
+    share = f"{np.trace(counts)} of {counts.to_numpy().sum()}"
+    title = f"{run.task}, {run.method}, seed {run.seed}: {share} test examples are correct"
     notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]
     return Group(text_line(title, "bold"), results_grid(columns, rows), *notes)

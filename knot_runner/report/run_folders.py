@@ -26,9 +26,11 @@ from knot_runner.util.files import LogRow
 
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
-Status = Literal["done", "diverged", "missing", "corrupt", "different data", "different version"]
-#: Status of runs whose result is not used -> its displayed name.
-UNUSED = {"corrupt": "damaged", "different data": "different data", "different version": "different version"}
+Status = Literal["done", "diverged", "missing", "damaged", "different data", "different version"]
+#: Status of runs whose result exists, but is not used.
+UNUSED = ("damaged", "different data", "different version")
+#: A run's models, or the global model before distillation.
+ModelSide = Literal["after", "before"]
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
@@ -87,13 +89,10 @@ class Run(Job):
 
     @property
     def state(self) -> str:
-        """The displayed status: ``status``, or its name in :data:`UNUSED`.
-
-        A missing result is displayed as "failed" or "unfinished".
-        """
+        """The displayed status: ``status``, or "failed" or "unfinished" if the result is missing."""
         if self.status == "missing":
             return "failed" if (self.folder / "failed.json").is_file() else "unfinished"
-        return UNUSED.get(self.status, self.status)
+        return self.status
 
     def metric(self, metric: str, dataset: str) -> float | None:
         """Return the student's ``metric`` on ``dataset`` (or ALL), or None if the run has no such value.
@@ -160,12 +159,12 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
 
     Files that runs of this kind do not save are not checked.
     """
-    saved = [name for name in names if is_finished(run) and has_record(run.folder, run.result, name)]
     try:
-        for name in saved:
-            kept_file(run, name)
+        for name in names:
+            if is_finished(run) and has_record(run.folder, run.result, name):
+                kept_file(run, name)
     except UserError as problem:
-        return replace(run, status="corrupt", problem=str(problem), result=None)
+        return replace(run, status="damaged", problem=str(problem), result=None)
     return run
 
 
@@ -183,9 +182,7 @@ def command_for(runs: Sequence[Run]) -> str:
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
-    if states & {"corrupt", "different data"}:
-        return f"{runs[0].command} --stale=rerun"
-    return runs[0].command
+    return f"{runs[0].command} --stale=rerun" if states & {"damaged", "different data"} else runs[0].command
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:
@@ -199,23 +196,21 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
     return node
 
 
-def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
 
-    ``before/<data set>`` has the predictions of the global model before distillation, with the same labels.
+    ``side`` selects the run's models, or the global model before distillation.
 
     Raises:
         UserError: The file is missing or damaged.
     """
     stored = arrays(run, PREDICTIONS)
+    prefix = "before/" if side == "before" else ""
     by_data = {}
     for key, shares in stored.items():
-        name, _, part = key.rpartition(".")
-        if part == "probabilities":
-            labels = stored.get(f"{name}.labels")
-            if labels is None:
-                labels = stored[f"{name.removeprefix('before/')}.labels"]
-            by_data[name] = (shares, labels)
+        name = key.removeprefix("before/").removesuffix(".probabilities")
+        if key == f"{prefix}{name}.probabilities":
+            by_data[name] = (shares, stored[f"{name}.labels"])  # the same for both sides
     return by_data
 
 
@@ -240,10 +235,10 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     except OtherVersionError as problem:
         return "different version", str(problem), None
     except UserError as problem:
-        return "corrupt", str(problem), None
+        return "damaged", str(problem), None
     changes = job.data.changes(job.folder, result) if job.data else []
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
-        return "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}", None
+        return "damaged", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}", None
     if changes:
         return "different data", f"{path} used data that differ from paths.data_dir ({first_few(changes, 1)})", None
     return result.status, "diverged" if result.status == "diverged" else "", result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.metrics import METRICS, beside
@@ -104,10 +104,11 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
     return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 
-def measured_line(runs: Iterable[Run]) -> list[str]:
-    """Return a line on the kind of models that were evaluated in the finished ``runs``."""
+def measured_line(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a line on the kind of models that were evaluated in the finished ``runs``."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
-    return [f"Measured: {'; '.join(words)}."] if words else []
+    if words:
+        yield f"Measured: {'; '.join(words)}."
 
 
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
@@ -133,14 +134,12 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
     return by_key
 
 
-def others(jobs: Iterable[Job], shown: Iterable[str]) -> list[str]:
-    """Return, for each job, the settings in which the ``jobs`` differ, except for the settings ``shown`` elsewhere."""
+def others(jobs: Iterable[Job], shown: Iterable[str]) -> Iterator[str]:
+    """Yield, for each job, the settings in which the ``jobs`` differ, except for the settings ``shown`` elsewhere."""
     import pandas as pd
 
     labels = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]
     settings = pd.DataFrame(labels, dtype=object)
     differing = settings.loc[:, settings.nunique(dropna=False) > 1].drop(columns=list(shown), errors="ignore")
-    texts = []
     for _, row in differing.iterrows():
-        texts.append(", ".join(f"{key}={value}" for key, value in row.dropna().items()))
-    return texts
+        yield ", ".join(f"{key}={value}" for key, value in row.dropna().items())

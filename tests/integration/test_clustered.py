@@ -124,10 +124,10 @@ def test_clusters_of_a_result_that_cannot_be(once):
     for changes in ({"sizes": [0]}, {"ari": 2}, {"graph": None}):
         assert "clusters" in problem_of({**result, "clusters": {**clusters, **changes}})
     result = result_of(result)
-    assert cluster_lines(result)[0] == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"
+    assert next(cluster_lines(result)) == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"
     (line,) = cluster_lines(replace(result, clusters=replace(result.clusters, graph="none")))
     assert line.startswith("one cluster of all")
-    assert cluster_lines(replace(result, clusters=None)) == []
+    assert list(cluster_lines(replace(result, clusters=None))) == []
 
 
 @pytest.mark.parametrize(("clusters", "single"), [(10, 10), (5, 0)])

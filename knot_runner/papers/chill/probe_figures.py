@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ARRAYS = "probe.safetensors"
-#: The arrays of each seed, by increasing seed; see :func:`knot_runner.papers.chill.probe.probe_part`.
-Probe = list[dict[str, np.ndarray]]
+#: The arrays of :func:`knot_runner.papers.chill.probe.probe_part`, with the images of all seeds, as ``gradients_norm``.
+Probe = SimpleNamespace
 BINS = 70
 #: Smallest norm drawn in Fig. 1, as a share of the largest norm.
 MIN_NORM = 1e-5
@@ -59,16 +60,6 @@ SOFTMAX_NOTE = (
 )
 
 
-def pooled(probe: Probe, name: str) -> np.ndarray:
-    """Return array ``name`` with the images of all seeds concatenated along its last axis."""
-    return np.concatenate([of_seed[name] for of_seed in probe], -1)
-
-
-def temperatures_of(probe: Probe) -> list[float]:
-    """Return the temperatures, which all seeds share."""
-    return list(map(float, probe[0]["temperatures"]))
-
-
 @figure_of(reads=(ARRAYS,))
 def gradient_figure(runs: list[Run]) -> Drawing:
     """Histograms of gradient norms by temperature, separately for correct and misclassified images (Fig. 1).
@@ -77,19 +68,18 @@ def gradient_figure(runs: list[Run]) -> Drawing:
     """
     probes, colors = _probes(runs)
     figure, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
-    bins = norm_bins(np.concatenate([pooled(probe, "gradients.norm").ravel() for probe in probes.values()]))
+    bins = norm_bins(np.concatenate([probe.gradients_norm.ravel() for probe in probes.values()]))
     rows = []
     lines = []
     for axes, (name, text) in zip(grid, itertools.product(probes, ("right", "wrong")), strict=True):
         probe = probes[name]
-        is_right = pooled(probe, "gradients.right").astype(bool)
-        chosen = pooled(probe, "gradients.norm")[:, is_right == (text == "right")]
+        chosen = probe.gradients_norm[:, probe.gradients_right == (text == "right")]
         count = chosen.shape[1]
         title = f"{name}\nimages classified {text}: {count:,}"
         axes.set(title=title, xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.set(xscale="log", xlim=bins[[0, -1]])
         axes.xaxis.set_major_formatter(plain_tick)
-        for temperature, norms in zip(temperatures_of(probe), chosen, strict=True) if count else ():
+        for temperature, norms in zip(probe.temperatures, chosen, strict=True) if count else ():
             look = {"weights": np.full(count, 1 / count), "color": colors[temperature], "histtype": "step", "lw": 1.6}
             axes.hist(norms.clip(bins[0], bins[-1]), list(bins), **look)
             quantiles = np.percentile(norms, PERCENTS).tolist()
@@ -122,7 +112,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
         UserError: No model misclassifies an image.
     """
     probes, colors = _probes(runs)
-    if not any(len(pooled(probe, "boundary.before")) for probe in probes.values()):
+    if not any(len(probe.boundary_before) for probe in probes.values()):
         raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
     figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)
     heights = {temperature: i for i, temperature in enumerate(colors)}  # the hottest on top
@@ -130,11 +120,10 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     rows = []
     lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        before = pooled(probe, "boundary.before")
+        before = probe.boundary_before
         wrong = len(before)
-        tried = pooled(probe, "boundary.tried").sum()
-        after_steps = pooled(probe, "boundary.after"), pooled(probe, "boundary.right")
-        for temperature, after, right in zip(temperatures_of(probe), *after_steps, strict=True) if wrong else ():
+        steps = zip(probe.temperatures, probe.boundary_after, probe.boundary_right, strict=True)
+        for temperature, after, right in steps if wrong else ():
             moves = (after - before)[np.isfinite(before + after)]
             height = heights[temperature]
             out = wrong - len(moves)
@@ -151,7 +140,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
             lines.append(f"{name}, T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
         axes.set_yticks(range(len(colors)), [f"T={temperature:g}" for temperature in colors])
-        title = f"{name}\n{wrong:,} wrong of {tried:,} images"
+        title = f"{name}\n{wrong:,} wrong of {probe.boundary_tried.sum():,} images"
         axes.set(title=title, xlabel="change of distance, normalized pixels", ylim=(-0.6, len(colors) - 0.4))
         axes.set_xscale("symlog", linthresh=LINEAR)
         axes.xaxis.set_major_formatter(plain_tick)
@@ -172,12 +161,11 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
     rows = []
     lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        first = probe[0]
-        label = int(first["softmax.label"][0])
-        by_temperature = zip(temperatures_of(probe), first["softmax.probabilities"], strict=True)
-        hottest_first = sorted(by_temperature, key=lambda pair: -pair[0])
+        label = int(probe.softmax_label[0])  # of the lowest seed
         names = runs[0].result.labels.names
         classes = np.arange(len(names))
+        by_temperature = zip(probe.temperatures, probe.softmax_probabilities[:, classes], strict=True)
+        hottest_first = sorted(by_temperature, key=lambda pair: -pair[0])
         true = plain(names[label])
         width = 0.84 / len(hottest_first)
         for i, (temperature, shares) in enumerate(hottest_first):
@@ -186,7 +174,7 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
             best = shares.argmax()
             facts = f"{plain(names[best])} {shares[best]:.3f}; true {true} {shares[label]:.3f}"
             lines.append(f"{name}, T={temperature:g}: {facts}")
-        title = f"{name}\ntraining image {first['softmax.row'][0]}, class {true}"
+        title = f"{name}\ntraining image {probe.softmax_row[0]}, class {true}"
         axes.set(title=title, ylabel="probability", ylim=(0, 1))
         axes.set_xticks(classes, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[label].set_fontweight("bold")
@@ -199,8 +187,11 @@ def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
     """Return probes by setting, and the colors of their temperatures."""
     probes = {}
     for name, members in by_name(runs).items():
-        probes[name] = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]
-    temperatures = np.unique(np.concatenate([temperatures_of(probe) for probe in probes.values()])).tolist()
+        stored = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]
+        pooled = {key.replace(".", "_"): np.concatenate([of_seed[key] for of_seed in stored], -1) for key in stored[0]}
+        count = len(pooled["boundary_after"])
+        probes[name] = Probe(**pooled | {"temperatures": pooled["temperatures"][:count].tolist()})
+    temperatures = sorted({temperature for probe in probes.values() for temperature in probe.temperatures})
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 
 

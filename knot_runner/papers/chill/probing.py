@@ -39,8 +39,8 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
         return None if part is None else ({**state, **part}, {})
 
     state, _ = run_rounds(_advance, context.commits(task.digest), dict)
-    arrays = {"temperatures": torch.tensor(temperatures, dtype=torch.float64)}
-    arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
+    arrays = {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
+    arrays["temperatures"] = torch.tensor(temperatures, dtype=torch.float64)
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for i, temperature in enumerate(temperatures):
         means = {name: float(arrays[name][i].double().mean()) for name in LOGGED}

@@ -12,11 +12,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
-from knot_runner.papers.chill.rows import RowSetting, case_rows, hottest_first, row_heads
+from knot_runner.papers.chill.rows import RowSetting, case_rows, hottest_first
 from knot_runner.report.claims.measures import TARGETS, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.frame import RunSet
@@ -25,7 +25,7 @@ from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell,
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import measured_line, preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS
-from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
+from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, sources
 from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
@@ -54,19 +54,20 @@ def temperatures_table(request: TableRequest) -> Parts:
     frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
     columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
     groups = {}
-    for case, (name, column) in itertools.product(frame["case"].unique(), columns.items()):
+    for case, (name, column) in itertools.product(frame.case.unique(), columns.items()):
         group = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
         groups[group] = [(case, name)]
-    rows, heads = _rows(frame, groups, table, table.columns if table else ())
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
     if OF_TARGET & set(columns):
-        best = "the best accuracy of the T=4 run of the same seed"
-        goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
+        goal = "the best accuracy of the T=4 run of the same seed"
+        if target != "best_of_T4":
+            goal = f"accuracy {100 * float(target):g}%"
         lines.append(f"Target: {goal}.")
         for case, of_case in frame.groupby("case", sort=False):
             lines += unreached(case, of_case, curves)
-    return rows, heads, list(groups), lines + paper_lines(frame, runs, table)
+    lines += paper_lines(frame, runs, table)
+    return *_rows(frame, groups, table, table.columns if table else ()), list(groups), lines
 
 
 def _rows(
@@ -80,19 +81,23 @@ def _rows(
     ``groups``: group -> (case, column of ``frame``) for each of its cells. ``printed``: names of the columns of
     ``table``, in order.
     """
-    heads = row_heads(frame["key"])
+    keys = hottest_first(frame.key)
+    heads = ("T", "settings") if any(key.heads[1] for key in keys) else ("T",)
     rows = []
-    for key in hottest_first(frame["key"]):
-        cells = {}
+    for key in keys:
+        cells: dict[str, list[TableCell]] = {}
         for group, places in groups.items():
-            of_group = []
+            cells[group.key] = []
             for case, name in places:
-                of_cell = frame[(frame["key"] == key) & (frame["case"] == case)]
-                paper = dict(zip(printed, printed_row(table, case, key), strict=False)).get(name)
-                has_gap = comparable(of_cell["run"]) and same_data(of_cell["run"], table, case)
-                of_group.append(_cell(of_cell, name, paper, has_gap))
-            cells[group.key] = of_group
-        rows.append(TableRow(key.heads[: len(heads)], key.heads[: len(heads)], cells))
+                of_cell = frame[(frame.key == key) & (frame.case == case)]
+                theirs: list[float] = []
+                if table and key == RowSetting(key.temperature):  # the paper has no controls or other settings
+                    theirs = table.values.get(case, {}).get(key.temperature, [])
+                paper = dict(zip(printed, theirs, strict=False)).get(name)
+                has_gap = comparable(of_cell.run) and not other_data(case, of_cell.run, table)
+                cells[group.key].append(_cell(of_cell, name, paper, has_gap))
+        names = key.heads[: len(heads)]
+        rows.append(TableRow(names, names, cells))
     return rows, heads
 
 
@@ -104,10 +109,10 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
     cell = aggregate(rows[name].dropna(), rows, paper, has_gap, TOPS.get(name.partition(" ")[0]))
     if name != "rounds":
         return cell
-    short = rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
+    short = rows.ran[rows.finished & rows.goal.notna() & rows.rounds.isna()]
     if len(short):
         some = f" ({len(short)} of {len(short) + cell.n})" if cell.n else ""
-        return dataclasses.replace(cell, text=f">{short['ran'].min():.0f}{some}", gap=None)
+        return dataclasses.replace(cell, text=f">{short.min():.0f}{some}", gap=None)
     return cell if cell.gap is None else dataclasses.replace(cell, gap=cell.gap - FROM_0)
 
 
@@ -123,7 +128,7 @@ def trace(request: TableRequest) -> Parts:
     assert table is not None  # TABLE_KINDS
     runs, curves = with_learning_curves(request.runs)
     frame = case_rows(runs, preset_cases({}, table))
-    cases = frame["case"].unique()
+    cases = frame.case.unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds shows one task and model, but these runs have several: {'; '.join(cases)}")
     logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
@@ -131,55 +136,46 @@ def trace(request: TableRequest) -> Parts:
     accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
     losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
     for name, (measure, number, scale) in {**accuracies, **losses}.items():
-        logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
+        logs = [logged.get((run_id, number), {}) for run_id in frame.run_id]
         frame[name] = [scale * log.get(measure, math.nan) for log in logs]
     title = "accuracy (%) after round r, from 1"
-    of_accuracy = ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent")
-    of_loss = ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4)
     groups = {}
-    for group in (of_accuracy, of_loss):
+    for group in (
+        ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
+    ):
         groups[group] = [(cases[0], name) for name in group.columns]
-    rows, heads = _rows(frame, groups, table, [*accuracies, *losses])
-    return rows, heads, list(groups), measured_line(runs) + paper_lines(frame, runs, table)
+    lines = [*measured_line(runs), *paper_lines(frame, runs, table)]
+    return *_rows(frame, groups, table, [*accuracies, *losses]), list(groups), lines
 
 
-def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float]:
-    """Return the printed row; [] if the paper does not print this row, as for learning rate controls."""
-    if table is None or key.control or key.other:
-        return []
-    row: list[float] = table.values.get(case, {}).get(key.temperature, [])
-    return row
-
-
-def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Return lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
+def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
+    """Yield lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
 
     ``rows``: the rows of one case in :func:`chilling_frame`.
     """
-    trained = rows[rows["finished"]]
-    excluded = trained[trained["rounds"].isna()]
-    missed = "target not reached within " + excluded["ran"].astype(int).astype(str) + " rounds"
-    lines = []
-    for reason, members in excluded.groupby(missed.where(excluded["goal"].notna(), NO_TARGET), sort=False):
-        names = []
-        for key, of_key in members.groupby("key", sort=False):
-            names.append(f"{key.name}, seed {', '.join(map(str, sorted(of_key['seed'])))}")
-        lines.append(f"{case}: {reason}: {'; '.join(names)}.")
-    if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained["run_id"]):
-        lines.append(f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds.")
-    return lines
+    trained = rows[rows.finished]
+    excluded = trained[trained.rounds.isna()]
+    missed = "target not reached within " + excluded.ran.astype(int).astype(str) + " rounds"
+    for reason, members in excluded.groupby(missed.where(excluded.goal.notna(), NO_TARGET), sort=False):
+        seeds = members.sort_values("seed").seed.astype(str).groupby(members.key, sort=False).agg(", ".join)
+        names = [f"{key.name}, seed {seeds[key]}" for key in members.key.unique()]
+        yield f"{case}: {reason}: {'; '.join(names)}."
+    if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained.run_id):
+        yield f"{case}: not every round was evaluated, so the numbers of rounds are upper bounds."
 
 
-def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return lines that report missing runs, data other than the paper's, and the source of the paper's values.
+def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> Iterator[str]:
+    """Yield lines that report missing runs, data other than the paper's, and the source of the paper's values.
 
     ``rows``: :func:`case_rows` of ``runs``.
     """
-    names = rows["case"] + " " + rows["key"].map(lambda key: key.name)
-    lines = absences(rows, names) + sources(runs)
+    names = rows.case + " " + rows.key.map(lambda key: key.name)
+    yield from absences(rows, names)
+    yield from sources(runs)
     for case, of_case in rows.groupby("case", sort=False):
-        lines += other_data(case, of_case["run"], table)
-    return lines + cited(table)
+        yield from other_data(case, of_case.run, table)
+    yield from cited(table)
 
 
 def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], target: float | str) -> pd.DataFrame:
@@ -202,30 +198,28 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
         last = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
         measured[run_id] = {"ran": curve.rounds, "best": curve.best, **last}
     names = ["ran", "best", *SHOWN_MEASURES]
-    frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
+    frame = rows.assign(other=[key.other for key in rows.key]).reset_index(drop=True)
     frame = frame.join(pd.DataFrame.from_dict(measured, "index", "float64", names), on="run_id")
-    frame["finished"] = frame["ran"].notna()
-    frame["goal"] = _of_twin(frame, WARM, frame[["best"]])["best"] if target == "best_of_T4" else target
+    frame = frame.assign(finished=frame.ran.notna(), goal=target)
+    if target == "best_of_T4":
+        frame["goal"] = _of_twin(frame, WARM, ["best"])
     reached = []
-    for run_id, goal in zip(frame["run_id"], frame["goal"], strict=True):
+    for run_id, goal in zip(frame.run_id, frame.goal, strict=True):
         reached.append(curves[run_id].reaches(goal) if run_id in curves else None)
     frame["rounds"] = pd.Series(reached, dtype="float64")
-    plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
+    plain = _of_twin(frame, 1.0, ["accuracy", "rounds"])
     return frame.assign(
-        accuracy=100 * frame["accuracy"],
-        delta=100 * (frame["accuracy"] - plain["accuracy"]),
-        speedup=plain["rounds"] / frame["rounds"],
+        accuracy=100 * frame.accuracy,
+        delta=100 * (frame.accuracy - plain.accuracy),
+        speedup=plain.rounds / frame.rounds,
     )
 
 
-def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
+def _of_twin(frame: pd.DataFrame, temperature: float, values: list[str]) -> pd.DataFrame:
     """Return for each row the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
-    import pandas as pd
-
     keys = ["case", "other", "seed"]
-    twins = frame["key"] == frame["other"].map(lambda other: RowSetting(temperature, other=other))
-    known = frame[keys].join(values)[twins].set_index(keys)
-    return known.reindex(pd.MultiIndex.from_frame(frame[keys])).set_index(frame.index)
+    twins = frame[frame.key == frame.other.map(lambda other: RowSetting(temperature, other=other))]
+    return frame[keys].merge(twins, "left", keys)[values]
 
 
 #: Column -> its measure in the last row of ``rounds.jsonl``.
@@ -256,8 +250,8 @@ OF_TARGET = {"rounds", "speedup"}
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
     """Return run id -> best accuracy of the T=4 run with the same seed and other settings, or why it is unknown."""
     frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")
-    goals = [NO_TARGET if math.isnan(goal) else goal for goal in frame["goal"]]
-    return dict(zip(frame["run_id"], goals, strict=True))
+    goals = [NO_TARGET if math.isnan(goal) else goal for goal in frame.goal]
+    return dict(zip(frame.run_id, goals, strict=True))
 
 
 TARGETS["best_of_T4"] = best_of_t4

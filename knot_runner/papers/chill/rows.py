@@ -38,14 +38,14 @@ class RowSetting:
     def heads(self) -> tuple[str, str]:
         """Return the training temperature as the paper prints it, and the other settings ("" for plain chilling)."""
         if self.control:
-            return "1", ", ".join(filter(None, (f"rate=lr/{self.temperature:g}", self.other)))
+            return "1", f"rate=lr/{self.temperature:g}, {self.other}".removesuffix(", ")
         return f"{self.temperature:g}", self.other
 
     @property
     def name(self) -> str:
         """Return the temperature and the other settings, for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
-        return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
+        return f"T={'1 at rate lr/' if self.control else ''}{self.temperature:g}{rest}"
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
@@ -82,8 +82,3 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
     """Return the distinct ``keys`` by decreasing temperature, each learning rate control after its temperature."""
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
-
-
-def row_heads(keys: Iterable[RowSetting]) -> tuple[str, ...]:
-    """Return the heads of the columns that name the rows: ``T``, and ``settings`` if any row has further settings."""
-    return ("T", "settings") if any(key.heads[1] for key in keys) else ("T",)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.config.strict import by_key
-from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.run_folders import Run, is_finished
+from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, preset_cases, ranks, run_rows
-from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
+from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
@@ -74,7 +73,7 @@ CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 #: The paper's mean and standard deviation of a cell; None if not printed.
 PrintedPair = tuple[float | None, float | None]
 #: A pair per column of the paper's table.
-PrintedRow = list[list[float]] | None
+PrintedRow = list[PrintedPair] | None
 
 
 def clustered(request: TableRequest) -> Parts:
@@ -90,28 +89,33 @@ def clustered(request: TableRequest) -> Parts:
     metrics = request.metrics
     frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
     blocks = _blocks(frame, metrics)
-    heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
+    heads = (*CLUSTERED_HEADS, "settings") if any(frame.other) else CLUSTERED_HEADS
     rows = []
 
     def add(
         names: tuple[str, ...], printed: PrintedRow, make: Callable[[GridColumn, str, PrintedPair], TableCell]
     ) -> None:
-        cells = {}
+        cells: dict[str, list[TableCell]] = {}
         for group, columns, weighting in blocks:
-            shown = printed if weighting == PRINTED and not names[3] else None
-            cells[group.key] = [make(column, weighting, printed_pair(table, shown, column)) for column in columns]
+            cells[group.key] = []
+            for column in columns:
+                place = [column.structure, column.graph, column.support]
+                pair = None
+                if table and printed and weighting == PRINTED and not names[3] and place in table.columns:
+                    pair = printed[table.columns.index(place)]  # vanilla has no uplift
+                cells[group.key].append(make(column, weighting, pair or (None, None)))
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
         printed_rows = table.values.get(data, {}) if table else {}
         for (algorithm, clients), of_row in members.groupby(["algorithm", "clients"], sort=False):
-            has_gap = comparable(of_row["run"]) and same_data(of_row["run"], table, data)
+            has_gap = comparable(of_row.run) and not other_data(data, of_row.run, table)
             printed = printed_rows.get(algorithm, {}).get(clients)
             add((data, algorithm, str(clients), other), printed, partial(_cell, of_row, has_gap))
         needed = []
         for algorithm, by_clients in printed_rows.items():
             needed += [row_name(data, algorithm, clients, other) for clients in by_clients]
-        needed = needed or list(members["row"].unique())  # where the paper has no rows of this data set
+        needed = needed or list(members.row.unique())  # where the paper has no rows of this data set
         add((data, UPLIFT, "", other), table.uplift.get(data) if table else None, partial(_uplift, members, needed))
     note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
@@ -119,9 +123,9 @@ def clustered(request: TableRequest) -> Parts:
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it; empty if a row is "
         f"missing.{note}"
     )
-    lines = [legend, *absences(frame, frame["row"]), *sources(frame["run"])]
+    lines = [legend, *absences(frame, frame.row), *sources(frame.run)]
     for data, members in frame.groupby("data", sort=False):
-        lines += other_data(data, members["run"], table)
+        lines += other_data(data, members.run, table)
     return rows, heads, [group for group, _, _ in blocks], [*lines, *cited(table)]
 
 
@@ -136,7 +140,7 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
 
     The vanilla column is part of the group with the smallest support.
     """
-    examples = "texts" if all("datasets" in run.config["task"] for run in frame["run"]) else "images"
+    examples = "texts" if all("datasets" in run.config["task"] for run in frame.run) else "images"
     words = {"none": "no structure", "strong": "strong structure"}
     blocks = []
     for structure, columns in by_key((column.structure, column) for column in grid_columns(frame)).items():
@@ -144,18 +148,18 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
         for metric, support in itertools.product(metrics, supports):
             shown = [column for column in columns if (column.support or supports[0]) == support]
             names = tuple(column.key for column in shown)
-            heads = tuple(column.head for column in shown)
             averaged = ACCURACY_WEIGHTINGS[metric].format(examples=examples)
             title = f"{words.get(structure, f'partition {structure}')}: accuracy in percent, {averaged}"
-            key = f"{metric} {' '.join(names)}"
-            unit = f"accuracy_{metric}_percent"
-            group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
+            group = ColumnGroup(
+                f"{metric} {' '.join(names)}", title, names, 1, f"accuracy_{metric}_percent", title,
+                heads=tuple(column.head for column in shown), paper_digits=1,
+            )  # fmt: skip
             blocks.append((group, shown, metric))
     return blocks
 
 
 def _cell(rows: pd.DataFrame, has_gap: bool, column: GridColumn, weighting: str, printed: PrintedPair) -> TableCell:
-    rows = rows[rows["key"] == column.key]
+    rows = rows[rows.key == column.key]
     cell = aggregate(rows[weighting].dropna(), rows, printed[0], has_gap, top=100.0)
     return dataclasses.replace(cell, paper_std=printed[1])
 
@@ -171,15 +175,15 @@ def _uplift(
     if column == vanilla:
         return TableCell()
     mean, std = printed
-    by_cell = members.groupby(["key", "row"])[weighting].agg(["mean", "count", "size"])
-    ours = by_cell.reindex([(column.key, row) for row in needed])
-    plain = by_cell.reindex([(vanilla.key, row) for row in needed])
-    gains = ours["mean"].to_numpy() - plain["mean"].to_numpy()
+    by_row = members.groupby(["row", "key"])[weighting]
+    means = by_row.mean().unstack().reindex(index=needed, columns=[column.key, vanilla.key])
+    gains = (means[column.key] - means[vanilla.key]).to_numpy()
     if np.isnan(gains).any():
         return TableCell(paper=mean, paper_std=std)
     spread = float(gains.std()) if len(gains) > 1 else None  # undefined for one row
-    seeds = int(min(ours["count"].min(), plain["count"].min()))
-    planned = int(ours["size"].min())
+    counts = by_row.count().unstack().loc[needed]
+    seeds = int(counts[[column.key, vanilla.key]].min(axis=None))
+    planned = int(by_row.size().unstack().loc[needed, column.key].min())
     return TableCell(float(gains.mean()), n=seeds, planned=planned, paper=mean, std=spread, paper_std=std)
 
 
@@ -211,30 +215,21 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
             problem = "partition.num_clients is not set, but the table has one row per number of clients"
             raise UserError(problem, f"partition={kind}", hint="Use pairs or shards")
         column = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
-        parts = {
-            "data": case_of(run, cases),
-            "algorithm": algorithms.get(run.method, run.method),
-            "clients": clients,
-            "other": other,
-        }
-        means = run.result.metrics.get("client_accuracy", {}) if is_finished(run) else {}
-        measured = {weighting: 100 * mean for weighting, mean in means.items()}
-        if graph == "none" and BY_IMAGES in measured:  # one cluster, so the mean over clusters is that by images
-            measured.setdefault(PRINTED, measured[BY_IMAGES])
-        cells.append({**parts, "row": row_name(**parts), "column": column, "key": column.key, **measured})
-    columns = dict.fromkeys([*cells[0], *ACCURACY_WEIGHTINGS])
-    frame = run_rows(runs).join(pd.DataFrame(cells, columns=list(columns)))
+        parts = (case_of(run, cases), algorithms.get(run.method, run.method), clients, other)
+        accuracies = [run.metric("client_accuracy", weighting) for weighting in ACCURACY_WEIGHTINGS]
+        cells.append((*parts, row_name(*parts), column, column.key, *accuracies))
+    columns = ["data", "algorithm", "clients", "other", "row", "column", "key", *ACCURACY_WEIGHTINGS]
+    frame = run_rows(runs).join(pd.DataFrame(cells, columns=columns))
+    percent = 100 * frame[list(ACCURACY_WEIGHTINGS)].astype(float)
+    vanilla = percent[BY_IMAGES].where(frame.key.str.endswith(VANILLA))  # one cluster: its mean is that by images
+    frame = frame.assign(**percent.assign(**{PRINTED: percent[PRINTED].fillna(vanilla)}))
     frame = one_per_seed(frame, ["row", "key"], lambda row: f"{row.row}, {row.key}")
-    order = {
-        "data": ranks([*cases, *frame["data"]]),
-        "algorithm": ranks([*algorithms.values(), *frame["algorithm"]]),
-    }
-    return frame.sort_values(
-        ["data", "algorithm", "clients", "other"],
-        key=lambda values: values.map(order[values.name]) if values.name in order else values,
-        kind="stable",
-        ignore_index=True,
+    frame = frame.assign(
+        data=pd.Categorical(frame.data, list(dict.fromkeys([*cases, *frame.data]))),
+        algorithm=pd.Categorical(frame.algorithm, list(dict.fromkeys([*algorithms.values(), *frame.algorithm]))),
     )
+    frame = frame.sort_values(columns[:4], kind="stable", ignore_index=True)
+    return frame.astype({"data": object, "algorithm": object})
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
@@ -243,7 +238,7 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     Within a structure, vanilla comes first, followed by the other columns by increasing support. At equal support,
     affinity graphs precede nearest-neighbor graphs, which are ordered by the number of neighbors.
     """
-    columns = set(frame["column"])
+    columns = set(frame.column)
     rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])
 
     def order(column: GridColumn) -> tuple[int, int, int, str]:
@@ -251,12 +246,3 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
         return rank[column.structure], column.support or 0, int(neighbors) if neighbors.isdigit() else 0, column.graph
 
     return sorted(columns, key=order)
-
-
-def printed_pair(table: PrintedTable | None, row: PrintedRow, column: GridColumn) -> PrintedPair:
-    """Return the mean and deviation that ``table`` prints in its ``row`` for ``column``, each None if not printed."""
-    wanted = [column.structure, column.graph, column.support]
-    if table is None or not row or wanted not in table.columns:
-        return None, None
-    mean, std = row[table.columns.index(wanted)] or (None, None)  # vanilla has no uplift
-    return mean, std

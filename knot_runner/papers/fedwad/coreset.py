@@ -232,7 +232,7 @@ def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, flo
 
     ``tests``: the test rows of each client.
     """
-    shares = [float(right[rows].mean()) for rows in tests if len(rows)]
+    shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
@@ -278,7 +278,5 @@ def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.n
 
     Each point takes the label of the nearest sample of its own client.
     """
-    nearest = []
-    for coreset, rows in zip(points, clients.rows, strict=True):
-        nearest.append(nearest_labels(coreset, clients.points[rows], labels[rows]))
-    return np.concatenate(nearest)
+    parts = zip(points, clients.rows, strict=True)
+    return np.concatenate([nearest_labels(coreset, clients.points[rows], labels[rows]) for coreset, rows in parts])

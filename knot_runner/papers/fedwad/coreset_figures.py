@@ -55,9 +55,9 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
             result = run.result
             color = GRAY if name.startswith("exact") else nth_color(i)
             course.plot(result.losses, color=color, lw=1.2, label=plain(name))
-            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(result.losses)]
+            rows += [(case, name, *loss) for loss in enumerate(result.losses)]
             covered = f"{result.classes_covered} of {len(result.labels.names)} classes"
-            left = result.metrics["distance"]["ALL"]
+            left = run.metric("distance", "ALL")
             lines.append(f"{case}, {name}: distance to all clients' samples {left:.4g}, {covered}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
@@ -75,8 +75,7 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"
         if "," in seed_list(runs):
             row += f", seed {run.seed}"
-        case = ", ".join(filter(None, (run.task, short_line(other))))
-        cases.setdefault(case, {}).setdefault(row, run)
+        cases.setdefault(f"{run.task}, {short_line(other)}".removesuffix(", "), {}).setdefault(row, run)
     return cases
 
 

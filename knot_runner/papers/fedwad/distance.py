@@ -50,19 +50,17 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
         bare, traced, exact, record.seconds = _measured(context, task)
     for text in dict.fromkeys(str(warning.message) for warning in raised):
         record.note(text)
-    columns = {
-        "value": traced.values,
-        "sum": traced.sums,
-        "support": traced.supports,
-        "server_only": traced.server_only,
-    }
-    for k in range(len(traced.values)):
-        context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
+    columns = {"value": traced.values, "sum": traced.sums, "support": traced.supports}
+    if traced.server_only:
+        columns["server_only"] = traced.server_only
+    for k, row in enumerate(zip(*columns.values(), strict=True), 1):
+        context.log({"iteration": k, **dict(zip(columns, row, strict=True))})
     measures = traced.measures
     is_short = sum(measure.points.size for measure in measures) <= MAX_KEPT
     arrays = {"mu": task.first, "nu": task.second}
-    for k in range(len(measures)) if is_short else sorted({0, 1, len(measures) - 1}):
-        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
+    for k, measure in enumerate(measures):
+        if is_short or k in (0, 1, len(measures) - 1):
+            arrays |= {f"xi/{k}": measure.points, f"weights/{k}": measure.masses()}
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
     write_atomic(context.folder / "measures.safetensors", tensor_parts(tensors))
     if bare.spent is not None:

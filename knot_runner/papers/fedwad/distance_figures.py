@@ -15,6 +15,7 @@ import numpy as np
 from knot_runner.config.strict import by_key
 from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report.figures.style import (
+    BAND_HEADS,
     GRAY,
     Drawing,
     draw_band,
@@ -25,13 +26,15 @@ from knot_runner.report.figures.style import (
     seeds_note,
     side_legend,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import band, band_numbers, bands_of
+from knot_runner.report.series import estimates
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 #: The paper's names of two methods: exact interpolating measures, and the exact distance of all samples in one place.
@@ -74,7 +77,7 @@ def methods_of(
     named = []
     for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
-        named.append((plain(", ".join(filter(None, (name, short_line(other))))), run))
+        named.append((plain(f"{name}, {short_line(other)}".removesuffix(", ")), run))
     return by_key(named)
 
 
@@ -111,47 +114,45 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
         axes.set_title(name)
     bar = figure.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves = {}
-    lines = []
-    for name, members in methods.items():
-        last = []
-        for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-            curve = band([excess(run, key) for run in members])
-            curves[name, key] = curve
-            axes.set(xlabel="iteration", ylabel="relative excess", title=title)
-            if len(curve.places):
-                draw_band(axes, curve, **looks[name])
-                spread = f" [{curve.low[-1]:.2g}, {curve.high[-1]:.2g}]" if curve.seeds[-1] > 1 else ""
-                last.append(f"{title} {curve.mean[-1]:.2g}{spread}")
-        lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
-    for axes in grid[len(methods) :]:
+    curves = estimates(excess(methods), ["method", "quantity"])
+    last = dict.fromkeys(methods, "")
+    for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
+        axes.set(xlabel="iteration", ylabel="relative excess", title=title)
+        for name, curve in curves[curves.quantity == key].groupby("method", sort=False):
+            draw_band(axes, curve, **looks[name])
+            end = curve.iloc[-1]
+            spread = f" [{end.low:.2g}, {end.high:.2g}]" if end.n > 1 else ""
+            last[name] += f", {title} {end.value:.2g}{spread}"
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         log_scale(axes, "y", NARROW, numticks=7)
+    lines = [f"{name}, relative excess after the last iteration: {ends[2:]}" for name, ends in last.items()]
     side_legend(figure, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
-    return Drawing(figure, title, [note], lines, band_numbers(("method", "quantity", "iteration"), curves))
+    numbers = csv_text(("method", "quantity", "iteration", *BAND_HEADS), curves.itertuples(index=False), digits=6)
+    return Drawing(figure, title, [note], lines, numbers)
 
 
-def excess(run: DistanceRun, key: str) -> dict[int, float]:
-    """Return iteration (counted from 1) -> |quantity / exact distance - 1|.
+def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
+    """Return points of |quantity / exact distance - 1| by iteration, counted from 1.
 
-    The result is empty if the run does not record this quantity, or if the exact distance is 0.
+    A run has no points of a quantity that it does not record, and none at all if the exact distance is 0.
     """
-    values = getattr(run.result, key) or []
-    exact = run.result.exact
-    if exact:
-        return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)}
-    return {}
+    import pandas as pd
+
+    points = []
+    for (name, runs), key in itertools.product(methods.items(), COURSES):
+        for run in runs:
+            for k, value in enumerate(getattr(run.result, key) or [] if run.result.exact else [], 1):
+                points.append((name, key, run.seed, k, abs(value / run.result.exact - 1)))
+    return pd.DataFrame(points, columns=["method", "quantity", "seed", "place", "value"])
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
     kept = {}
-    for key, points in arrays(run, MEASURE_NAMES).items():
-        if "weights" not in key:  # the first two dimensions; of points on a line the second is 0
-            kept[key] = np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
-    steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
+    for key, points in arrays(run, MEASURE_NAMES).items():  # the first two dimensions; on a line the second is 0
+        kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2] if points.ndim == 2 else points
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T
         axes.scatter(x, y, s=9, marker="x", color=GRAY, linewidths=0.5, zorder=2)
@@ -159,12 +160,13 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
             key, (x.mean(), edge(y)), (0, 7 * side), textcoords="offset points", ha="center", va="center",
             fontweight="bold", zorder=3,
         )  # fmt: skip
-    moving = [kept[f"xi/{step}"] for step in steps]
-    iterations = np.repeat(steps, [len(points) for points in moving])
-    x, y = np.concatenate(moving).T
+    moving = {int(key.removeprefix("xi/")): points for key, points in kept.items() if key.startswith("xi/")}
+    iterations = np.repeat(list(moving), list(map(len, moving.values())))
+    order = np.argsort(iterations, kind="stable")  # the last measure on top
+    x, y = np.concatenate(list(moving.values()))[order].T
     axes.set_aspect("equal")
     return axes.scatter(
-        x, y, s=12, c=iterations, vmin=0, vmax=max(steps[-1], 1), cmap="viridis_r", linewidths=0, zorder=1
+        x, y, s=12, c=iterations[order], vmin=0, vmax=max(*moving, 1), cmap="viridis_r", linewidths=0, zorder=1
     )
 
 
@@ -182,6 +184,8 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
         raise UserError("for 0, the relative error is undefined. Use a number above 0", "task.offset")
     ordered = sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio))
     cases = by_key((f"d={run.result.dimension}, ratio 1:{run.result.ratio}", run) for run in ordered)
+    import pandas as pd
+
     points = []
     for case, members in cases.items():
         for name, of_method in methods_of(members, (*OF_METHOD, *OF_SAMPLES)).items():
@@ -192,23 +196,25 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
                 central = (CENTRAL, result.seconds.exact, result.exact)
                 for method, seconds, value in (central, (name, result.seconds.federated, result.value)):
                     error = abs(value / result.closed_form - 1)
-                    points.append(((case, method, "seconds"), run.seed, size, seconds or 0.0))
-                    points.append(((case, method, "error"), run.seed, size, error))
-    curves = bands_of(points, everywhere=False)
-    looks = _looks(name for _, name, _ in curves)
+                    points.append((case, method, "seconds", run.seed, size, seconds or 0.0))
+                    points.append((case, method, "error", run.seed, size, error))
+    names = ["case", "method", "quantity"]
+    curves = estimates(pd.DataFrame(points, columns=[*names, "seed", "place", "value"]), names, everywhere=False)
+    looks = _looks(curves.method)
     figure, grid = panels(2 * len(cases), 3.6, 3.1, across=min(2 * len(cases), 4))
     places = dict(zip(itertools.product(cases, QUANTITIES), grid, strict=True))
     lines = []
-    for (case, name, quantity), curve in curves.items():
+    for (case, name, quantity), curve in curves.groupby(names, sort=False):
         draw_band(places[case, quantity], curve, marker="o", **looks[name])
+        end = curve.iloc[-1]
         if quantity == "seconds":
-            error = curves[case, name, "error"].mean[-1]
-            spent = f"n={curve.places[-1]:,} in {curve.mean[-1]:.3g} s"
-            lines.append(f"{case}, {name}: {spent}, relative error {error:.2g}")
+            lines.append(f"{case}, {name}: n={end.place:,} in {end.value:.3g} s")
+        else:  # follows the seconds
+            lines[-1] += f", relative error {end.value:.2g}"
     for (case, quantity), axes in places.items():
         axes.set(xlabel="n", ylabel=QUANTITIES[quantity], title=case)
         log_scale(axes, "xy", NARROW, numticks=7)
     side_legend(figure, looks)
-    numbers = band_numbers(("case", "method", "quantity", "n"), curves)
+    numbers = csv_text((*names, "n", *BAND_HEADS), curves.itertuples(index=False), digits=6)
     note = f"{RUNTIME_NOTE} {seeds_note(runs)}"
     return Drawing(figure, "The federated distance: running time and error", [note], lines, numbers)

@@ -51,7 +51,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
         classes += [f"{name}: {label}" for label in names]
     parts = same_dtype(*[part for _, part, _ in sets])
     images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
-    rows = np.split(np.arange(len(images)), np.cumsum([len(part) for part in parts])[:-1])
+    rows = np.split(np.arange(len(images)), np.cumsum(list(map(len, parts)))[:-1])
     nothing = np.empty(0, np.int64)
     task = ImageTask(
         settings.name, classes, None, images, images.take(nothing), settings.mean, settings.std, settings.source,

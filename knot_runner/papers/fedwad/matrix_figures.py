@@ -18,6 +18,7 @@ from knot_runner.config.strict import by_key, without
 from knot_runner.papers.fedwad.results import MatrixResult
 from knot_runner.report.figures.maps import draw_map, mark_clients
 from knot_runner.report.figures.style import (
+    BAND_HEADS,
     GRAY,
     GRID_GRAY,
     Drawing,
@@ -33,10 +34,11 @@ from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, band_numbers, bands_of
+from knot_runner.report.series import estimates
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 #: Maximum number of data sets for which the map shows names and distances. Larger maps show only planted groups.
@@ -86,41 +88,27 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
         _draw_map(axes, np.mean([run.result.matrix for run in shown], axis=0), members[0].result)
         axes.set_title("\n".join(filter(None, map(plain, setting))), fontsize="small")
         title = ", ".join(filter(None, setting))
-        lines.append(f"{title}: {_ranges(members)}")
-        if setting[1] != EXACT:
-            lines += [f"{title}: with the exact distances, {text}" for text in _agreement(members, exact)]
+        kinds = []
+        agreements = []
         for run in members:
+            distances = run.result.distances
+            kinds += run.result.by_kind().items()
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
+            if run.result.solver != EXACT:
+                agreements.append(agreement_of(distances, exact.get(_samples_of(run), distances[:0])))
+        ranges = []
+        for kind, values in by_key(kinds).items():
+            low, middle, high = np.quantile(np.concatenate(values), (0, 0.5, 1))
+            ranges.append(f"{kind} {low:,.1f} to {high:,.1f}, median {middle:,.1f}")
+        lines.append(f"{title}: {'; '.join(ranges)}")
+        if known := list(filter(None, agreements)):
+            rank, kept, larger = zip(*known, strict=True)
+            order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
+            relations = f"{np.mean(kept):.0%} of {math.comb(members[0].result.pairs, 2):,} order relations kept"
+            larger_text = f"{np.mean(larger):.3g} times as large (median)"
+            lines.append(f"{title}: with the exact distances, {order}; {relations}; {larger_text}")
     numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return Drawing(figure, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {drawn}."], lines, numbers)
-
-
-def _ranges(runs: list[MatrixRun]) -> str:
-    """Return the ranges of the distances of ``runs``, by kind of pair."""
-    parts = []
-    for kind, values in by_key(itertools.chain(*(run.result.by_kind().items() for run in runs))).items():
-        pooled = np.concatenate(values)
-        parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
-    return "; ".join(parts)
-
-
-def _agreement(runs: list[MatrixRun], exact: dict[str, np.ndarray]) -> list[str]:
-    """Return the agreement of ``runs`` with the exact distances of the same samples, averaged over seeds.
-
-    The list is empty if there are no such distances, or if their order is undefined.
-    """
-    agreements = []
-    for run in runs:
-        reference = exact.get(_samples_of(run))
-        agreement = None if reference is None else agreement_of(run.result.distances, reference)
-        if agreement is not None:
-            agreements.append(agreement)
-    if not agreements:
-        return []
-    rank, kept, larger = zip(*agreements, strict=True)
-    order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
-    kept_text = f"{np.mean(kept):.0%} of {math.comb(runs[0].result.pairs, 2):,} order relations kept"
-    return [f"{order}; {kept_text}; {np.mean(larger):.3g} times as large (median)"]
 
 
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, float] | None:
@@ -168,27 +156,26 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     Raises:
         UserError: No setting varies.
     """
-    varied = []
-    for key in ALONG:
-        if len({run.setting(key) for run in runs}) > 1:
-            varied.append(key)
+    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
     if not varied:
         raise UserError(f"the figure needs runs that differ in one of these settings: {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
-    pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
-    colors = {pair: nth_color(i) for i, pair in enumerate(pairs)}
+    colors = {pair: nth_color(i) for i, pair in enumerate(courses.of[courses.of != SECONDS].unique())}
     looks = {}
-    for i, solver in enumerate(dict.fromkeys(solver for _, solver in courses)):
+    for i, solver in enumerate(courses.by.unique()):
         looks[solver] = {"marker": "osD^vP"[i % 6], "ms": 5}
         if solver == EXACT:
             looks[solver] = {"ls": "--"}
     figure, (left, right) = panels(2, 5.0, 3.9, across=2)
-    for (pair, solver), curve in courses.items():
+    lines = []
+    for (pair, solver), curve in courses.groupby(["of", "by"], sort=False):
         axes, color = (right, GRAY) if pair == SECONDS else (left, colors[pair])
         draw_band(axes, curve, color, filled=False, **looks[solver])
+        end = curve.iloc[-1]
+        lines.append(f"{pair}, {solver}: {end.value:,.4g} at {sign}={end.place:g}")
     log_scale(right, "y")
-    ticks = np.unique(np.concatenate([curve.places for curve in courses.values()]))
+    ticks = courses.place.unique()
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
         log_scale(axes, "x")
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -196,18 +183,17 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
         axes.set(xlabel=label, ylabel=quantity, axisbelow=True)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
     side_legend(figure, shown | {plain(solver): {"color": GRAY, **look} for solver, look in looks.items()})
-    lines = []
-    for names, curve in courses.items():
-        lines.append(f"{', '.join(names)}: {curve.mean[-1]:,.4g} at {sign}={curve.places[-1]:g}")
-    numbers = band_numbers(("of", "by", sign), courses)
+    numbers = csv_text(("of", "by", sign, *BAND_HEADS), courses.itertuples(index=False), digits=6)
     return Drawing(figure, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
-def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:
-    """Return (pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair.
+def _courses(runs: list[MatrixRun], varied: list[str]) -> pd.DataFrame:
+    """Return the squared distances ``of`` each pair ``by`` solver, then the seconds per pair of each solver.
 
     Exact distances have neither K nor S, so they are constant along these axes.
     """
+    import pandas as pd
+
     symbols = {key: ALONG[key][0] for key in varied[1:]}
     distances = []
     seconds = []
@@ -217,10 +203,11 @@ def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], 
         pairs = {f"{first} - {second}": distance for first, second, distance in pairs_of(run)}
         if len(pairs) > MAX_PAIRS:
             pairs = {f"mean of {len(pairs)} pairs": float(np.mean(list(pairs.values())))}
-        distances += [((pair, solver), run.seed, position, distance) for pair, distance in pairs.items()]
+        distances += [(pair, solver, run.seed, position, distance) for pair, distance in pairs.items()]
         of_pair = (run.result.seconds.distances or 0.0) / run.result.pairs
-        seconds.append(((SECONDS, solver), run.seed, position, of_pair))
-    return bands_of([*distances, *seconds], everywhere=False)
+        seconds.append((SECONDS, solver, run.seed, position, of_pair))
+    points = pd.DataFrame([*distances, *seconds], columns=["of", "by", "seed", "place", "value"])
+    return estimates(points, ["of", "by"], everywhere=False)
 
 
 def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:

@@ -87,12 +87,11 @@ class MatrixResult(RunResult):
 
         A kind without pairs is omitted.
         """
-        kinds = {"all pairs": self.distances}
+        distances = self.distances
+        kinds = {"all pairs": distances}
         if self.groups is not None:
-            rows, columns = np.triu_indices(len(self.names), 1)
-            same_group = np.array(self.groups)[rows] == np.array(self.groups)[columns]
-            kinds["in one planted group"] = self.distances[same_group]
-            kinds["of two groups"] = self.distances[~same_group]
+            rows, columns = np.array(self.groups)[np.array(np.triu_indices(len(self.names), 1))]
+            kinds |= {"in one planted group": distances[rows == columns], "of two groups": distances[rows != columns]}
         return {title: values for title, values in kinds.items() if len(values)}
 
 
@@ -143,19 +142,17 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
     """Return the federated and exact distances, the closed form, and the federated distance's relative error."""
-    seconds = result.seconds
     exact = result.exact
     rows: list[SummaryRow] = []
     for title, value, spent in (
-        (f"federated, after {result.iterations} iterations", result.value, seconds.federated),
-        ("exact, all samples at one place", exact, seconds.exact),
+        (f"federated, after {result.iterations} iterations", result.value, result.seconds.federated),
+        ("exact, all samples at one place", exact, result.seconds.exact),
         ("closed form of the distributions", result.closed_form, None),
     ):
         gap = f"{100 * (value / exact - 1):+.3g}%" if exact and value != exact else ""
         rows.append((title, [bold(f"{value:.5g}"), gap, "" if spent is None else f"{spent:.3g} s"]))
-    first, second = result.samples
     lines = [
-        f"{first} and {second} samples in {result.dimension} dimensions; {result.mode} measures of "
+        f"{' and '.join(map(str, result.samples))} samples in {result.dimension} dimensions; {result.mode} measures of "
         f"{result.support[-1]} points"
     ]
     if privacy := result.spent:
@@ -168,19 +165,19 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 
 def matrix_summary(name: str, result: MatrixResult) -> Group:
     """Return all distances for a few data sets, or the range of distances for many, also within and between groups."""
-    matrix = np.array(result.matrix)
-    sizes = result.sizes
-    samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    samples = " to ".join(map(str, sorted({min(result.sizes), max(result.sizes)})))
     line = (
-        f"{MATRIX_SOLVERS[result.solver]}; {result.pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
-        f"{result.seconds.distances:.3g} s"
+        f"{MATRIX_SOLVERS[result.solver]}; {result.pairs} pairs of {len(result.names)} data sets, {samples} samples "
+        f"each; {result.seconds.distances:.3g} s"
     )
     heads = ["pairs", "smallest", "median", "largest"]
     rows = []
-    if len(matrix) <= _MAX_SHOWN:
+    if len(result.names) <= _MAX_SHOWN:
         heads = result.names
         for i, first in enumerate(heads):
-            rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
+            texts = [f"{value:,.1f}" for value in result.matrix[i]]
+            texts[i] = "-"
+            rows.append((first, texts))
     else:
         for title, values in result.by_kind().items():
             quantiles = np.quantile(values, (0, 0.5, 1))
@@ -193,13 +190,13 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
     """Return the summary of a coreset: remaining distance, covered classes and size."""
-    rows = {
-        "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
-        "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
-    }
+    rows = [
+        ("distance to all clients' samples", [bold(f"{result.metrics['distance']['ALL']:.4g}")]),
+        ("classes among its nearest samples", [bold(f"{result.classes_covered} of {len(result.labels.names)}")]),
+    ]
     what = "images" if len(result.shape) == 3 else "texts"
     line = (
         f"{result.points} points after {len(result.losses)} epochs along {DISTANCE_NAMES[result.distance]}; "
         f"{result.clients} clients with {result.datasets.train:,} training {what}; {result.seconds.total:,.0f} s"
     )
-    return run_view(name, result, ("coreset", ""), [(title, [bold(value)]) for title, value in rows.items()], [line])
+    return run_view(name, result, ("coreset", ""), rows, [line])

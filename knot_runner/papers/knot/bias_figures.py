@@ -98,16 +98,15 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
     The numbers are written to a CSV file next to the PNG, and returned as lines.
     """
     moves = probe_moves(runs)
-    models = list(moves["model"].unique())
-    heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
+    heights = {model: -i for i, model in enumerate(moves.model.unique())}  # the first model on top
     probes = list(moves.groupby("probe", sort=False))
-    figure, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
+    figure, grid = panels(2, 4.6, 1.8 + 0.36 * len(heights), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
-            shifted = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
+            shifted = chosen.model.map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
             marker = "os^vDP"[i % 6]
             axes.plot(chosen[measure], shifted, ls="", ms=8, marker=marker, color=nth_color(i), label=plain(name))
-        axes.set_yticks(list(heights.values()), [plain(model) for model in models])
+        axes.set_yticks(list(heights.values()), list(map(plain, heights)))
         axes.grid(axis="y", color=GRID_GRAY)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
@@ -137,19 +136,20 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     for name, members in by_name(runs).items():
         for run in members:
             points = np.asarray(run.result.labels.coordinates, dtype=float)
-            for entry in json.loads(kept_file(run, PROBE)):
-                model = entry["model"]
+            for entry in pd.DataFrame(json.loads(kept_file(run, PROBE))).itertuples():
+                model = entry.model
                 if model != "student" and counted.setdefault((model, run.seed), run) is not run:
                     continue
                 shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
                 rank = {"student": 0, "before": 1}.get(model, 2)
-                for first, second in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
+                for first, second in itertools.combinations(np.asarray(entry.probabilities, dtype=float), 2):
                     moved = first - second
                     shift = float(np.linalg.norm(moved @ points))
                     flip = float(first.argmax() != second.argmax())
-                    pairs.append((rank, shown, entry["probe"], np.abs(moved).sum() / 2, shift, flip))
+                    pairs.append((rank, shown, entry.probe, np.abs(moved).sum() / 2, shift, flip))
     frame = pd.DataFrame(pairs, columns=["rank", "model", "probe", "total_variation", "shift", "flips"])
-    frame["order"] = pd.factorize(frame["model"])[0]
-    groups = frame.groupby(["rank", "order", "model", "probe"], sort=False)
-    moves = groups.mean().assign(pairs=groups.size()).sort_index(level=["rank", "order"], kind="stable")
-    return moves.reset_index()[["model", "probe", "pairs", "total_variation", "shift", "flips"]]
+    models = frame.sort_values("rank", kind="stable").model.unique()
+    frame["model"] = pd.Categorical(frame.model, models)
+    groups = frame.drop(columns="rank").groupby(["model", "probe"], observed=True, sort=False)
+    moves = groups.mean().assign(pairs=groups.size()).sort_index(level="model", kind="stable")
+    return moves.reset_index()[["model", "probe", "pairs", "total_variation", "shift", "flips"]].astype({"model": str})

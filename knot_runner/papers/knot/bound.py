@@ -5,6 +5,7 @@ The stages are found in the store by planning the run again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -107,20 +108,20 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     classes = len(points)
     diameter = label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    rows = []
-
-    def add(form: str, function_class: str, terms: BoundTerms) -> None:
-        reasons = vacuous(terms.total, diameter, constant)
-        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": reasons})
-
+    bounds = {}
     for form in BOUND_FORMS if complexity else ():
         # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
         # which the held-out mean estimates
         first = means["valid" if form == "derived" else "train"]
         second = second_term(form, classes, diameter, complexity["last_layer"]["value"])
-        add(form, "last_layer", BoundTerms(first, second, third_term(form, classes, diameter, len(train.losses))))
+        third = third_term(form, classes, diameter, len(train.losses))
+        bounds[form, "last_layer"] = BoundTerms(first, second, third)
     for bound in (hoeffding, bernstein):
-        add(bound.__name__, "held-out", bound(valid.losses, diameter, checkpoints))
+        bounds[bound.__name__, "held-out"] = bound(valid.losses, diameter, checkpoints)
+    rows = []
+    for (name, function_class), terms in bounds.items():
+        reasons = vacuous(terms.total, diameter, constant)
+        rows.append({"form": name, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": reasons})
     return {
         "run_id": context.run_id,
         "delta": DELTA,
@@ -133,7 +134,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
         "complexity": complexity,
         "undeclared": {"last_layer": why} if why else {},
         "rows": rows,
-        "notes": _notes(config, train.largest_sum, diameter),
+        "notes": list(_notes(config, train.largest_sum, diameter)),
     }
 
 
@@ -214,22 +215,20 @@ def _last_layer(
     return {name: value / config.student_temperature for name, value in facts.items()}
 
 
-def _notes(config: KnotSettings, most: float, diameter: float) -> list[str]:
-    """Return one line for each part of the training objective that the bound does not cover.
+def _notes(config: KnotSettings, most: float, diameter: float) -> Iterator[str]:
+    """Yield one line for each part of the training objective that the bound does not cover.
 
     ``most``: largest sum of a text's weights in training.
     """
-    notes = []
     if not config.normalize:
-        notes.append(
+        yield (
             f"weights: not normalized in training (method.normalize=false), with sums up to {most:.3g}. Here, they are "
             f"normalized, since the bound is for a loss in [0, C_M] (otherwise, C_M would be {most * diameter:.3g})"
         )
     if not isinstance(config.loss, SinkhornSettings):
-        notes.append(f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss")
+        yield (f"loss: trained on {config.loss.name}, but the bound is for the student's 1-Wasserstein loss")
     elif config.loss.solver in ("newton", "geomloss"):
-        notes.append(f"epsilon: trained at {config.loss.epsilon:g}, but the bound is for the exact loss (eps = 0)")
-    return notes
+        yield (f"epsilon: trained at {config.loss.epsilon:g}, but the bound is for the exact loss (eps = 0)")
 
 
 STUDENT_MEASURES.update(bound=measure_bound)

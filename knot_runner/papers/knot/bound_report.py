@@ -6,16 +6,16 @@ training texts.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group
 
 from knot_runner.records import BOUND_FILE
 from knot_runner.report.figures.style import (
+    BAND_HEADS,
     GRAY,
     Drawing,
     figure_of,
@@ -25,16 +25,20 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
-from knot_runner.report.series import band_numbers, bands_of
+from knot_runner.report.series import estimates
 from knot_runner.report.statistics.intervals import Estimate, mean_estimate
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
-#: Points (names of the series, seed, number of texts N, value).
-GapSeries = list[tuple[tuple[str], int, int, float]]
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Columns of points: the name of the series, the seed, the number of texts N, and the value.
+POINT = ["name", "seed", "texts", "value"]
 #: Name of a measured series -> its key in the record.
 GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
 #: Slope of every bound in a log-log plot.
@@ -54,56 +58,52 @@ def bound_figure(runs: list[Run]) -> Drawing:
     The gap has 95% intervals over seeds. Next to it, the figure shows the terms that each bound adds to the training
     loss. The returned lines give the slope of log gap against log N, which is -1/2 in the theorem.
     """
-    series = gap_series(runs)
-    bands = bands_of(itertools.chain(*series.values()))
+    points = gap_points(runs)
+    bands = estimates(points, ["name"], "texts")
     figure, (axes,) = panels(1, 8.6, 5.0)
-    for i, ((name,), curve) in enumerate(bands.items()):
+    for i, (name, curve) in enumerate(bands.groupby("name", sort=False)):
         look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
         if name in GAPS:
-            look = {"marker": "o", "lw": 2.2, "yerr": curve.high - curve.mean}
-        axes.errorbar(curve.places, curve.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
+            look = {"marker": "o", "lw": 2.2, "yerr": curve.high - curve.value}
+        axes.errorbar(curve.texts, curve.value, color=nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
     axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     log_scale(axes, "xy", powers_from=100.0)
-    sizes = bands["gap",].places
+    sizes = bands.texts.unique()
     axes.set_xticks(sizes, list(map(str, sizes)))
     side_legend(figure, [axes], loc="outside right center")
     title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
-    lines = [slope_line(name, series[name]) for name in GAPS]
-    numbers = band_numbers(("series", "texts"), bands)
+    lines = [slope_line(name, points[points.name == name]) for name in GAPS]
+    numbers = csv_text(("series", "texts", *BAND_HEADS), bands.itertuples(index=False), digits=6)
     return Drawing(figure, title, [GAP_NOTE, f"Seeds {seed_list(runs)}."], lines, numbers)
 
 
-def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
-    """Return the gaps, and the terms that each bound adds to the training loss, by seed and number of texts.
+def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return the gaps, and the terms that each bound adds to the training loss, by name, seed and number of texts.
 
     Raises:
         UserError: A run has no bound, or a record is damaged.
     """
-    series: dict[str, GapSeries] = {}
+    import pandas as pd
+
+    points = []
     for run in runs:
         record = _record(run)
-        texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
-        values = {name: float(record["loss"][key]) for name, key in GAPS.items()}
-        for row in record["rows"]:
-            form = FORM_NAMES[row["form"]][0]
-            function_class = row["class"].replace("held-out", "held out")
-            values[f"{form}, {function_class}"] = float(row["second"] + row["third"])
-        for name, value in values.items():
-            series.setdefault(name, []).append(((name,), run.seed, texts, value))
-    return series
+        texts = sum(record[part]["train"] for part in ("texts", "dropped"))  # duplicates differ from seed to seed
+        values = {name: record["loss"][key] for name, key in GAPS.items()}
+        for head, row in _bounds(record):
+            values[f"{head}, {row['class']}".replace("held-out", "held out")] = row["second"] + row["third"]
+        points += [(name, run.seed, texts, value) for name, value in values.items()]
+    return pd.DataFrame(points, columns=POINT)
 
 
-def slope_of(gap: GapSeries) -> Estimate | None:
-    """Return the slope of log gap against log N, averaged over seeds.
+def slope_of(gap: pd.DataFrame) -> Estimate | None:
+    """Return the slope of log gap against log N, averaged over seeds, from a series of :func:`gap_points`.
 
     Seeds with a gap of 0 or less are excluded, because the logarithm is undefined. None if no seed remains.
     """
-    import pandas as pd
-
-    points = pd.DataFrame(gap, columns=["name", "seed", "texts", "value"])
-    by_size = points.pivot_table("value", "texts", "seed").dropna()  # [sizes of all seeds, seeds]
+    by_size = gap.pivot_table("value", "texts", "seed").dropna()  # [sizes of all seeds, seeds]
     rows = by_size.to_numpy().T
     rows = rows[(rows > 0).all(1)]
     if len(by_size) < 2 or not len(rows):
@@ -111,10 +111,10 @@ def slope_of(gap: GapSeries) -> Estimate | None:
     return mean_estimate(np.polyfit(np.log(by_size.index), np.log(rows).T, 1)[0].tolist())
 
 
-def slope_line(name: str, gap: GapSeries) -> str:
+def slope_line(name: str, gap: pd.DataFrame) -> str:
     """Return a line that reports the fitted slope of the series ``name``."""
     slope = slope_of(gap)
-    seeds = len({seed for _, seed, _, _ in gap})
+    seeds = gap.seed.nunique()
     head = f"slope of log {name} on log N"
     if slope is None:
         return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
@@ -131,6 +131,11 @@ def _record(run: Run) -> Facts:
         raise UserError(f"task={run.task} method={run.method}: has no bound. Rerun it with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
+
+
+def _bounds(record: Facts) -> list[tuple[str, Facts]]:
+    """Return the heading and the row of each bound in ``record``."""
+    return [(FORM_NAMES[row["form"]][0], row) for row in record["rows"]]
 
 
 # ------------------------------------------------------------------------------------------------------- terminal view
@@ -152,6 +157,16 @@ CLASS_NOTE = (
     "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
     "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT."
 )
+#: Footnotes, with the keys of a record and of its complexity.
+RECORD_NOTES = (
+    "Loss of the student (1-Wasserstein to its teachers): {loss[train]:.4g} on {texts[train]} training texts, "
+    "{loss[valid]:.4g} on {texts[valid]} held out, gap {loss[gap]:.4g}. Gap minus that of the initial model: "
+    "{loss[gap_less_start]:.4g}. Loss of the best constant prediction: {loss[constant]:.4g}.",
+    "Duplicates left out: {dropped[train]} training texts, {dropped[valid]} held-out texts (including those that are "
+    "also training texts).",
+    "C_M = {diameter:.4g}, {classes} labels, delta = {delta:g}; held-out bounds over {checkpoints} checkpoints.",
+)
+COMPLEXITY_NOTE = "R^ = {value:.4g} +- {error:.4g} (Monte Carlo), at most {upper:.4g}; B = {norm:.4g}."
 #: Columns of numbers.
 NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a constant"}
@@ -162,38 +177,14 @@ def bound_table(title: str, record: Facts) -> Group:
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []
-    for row in record["rows"]:
+    lines = [note.format(**record) for note in RECORD_NOTES]
+    for head, row in _bounds(record):
         numbers = (f"{row[name]:.4g}" for name in NUMBER_HEADS)
-        vacuous = "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
-        rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous))
+        vacuous = "; ".join(map(VACUOUS_WORDS.__getitem__, row["vacuous"])) or "no"
+        rows.append((head, row["class"], *numbers, vacuous))
+        lines.append(f"{head}: {FORM_NAMES[row['form']][1]}.")
+    lines += [f"{CLASS_NOTE} {COMPLEXITY_NOTE.format(**facts)}" for facts in record["complexity"].values()]
+    lines += [f"{name}: no number: {why}." for name, why in record["undeclared"].items()]
+    lines += [f"{note}." for note in record["notes"]]
     grid = results_grid([*columns, TerminalColumn("vacuous?")], rows)
-    return Group(text_line(title, "bold"), grid, *(text_line(text, DIM) for text in bound_lines(record)))
-
-
-def bound_lines(record: Facts) -> list[str]:
-    """Return the footnotes for a bound's table."""
-    loss = record["loss"]
-    texts = record["texts"]
-    dropped = record["dropped"]
-    headings = dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])
-    return [
-        f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
-        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}. Gap minus that of "
-        f"the initial model: {loss['gap_less_start']:.4g}. Loss of the best constant prediction: "
-        f"{loss['constant']:.4g}.",
-        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out texts (including those "
-        "that are also training texts).",
-        f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
-        f"bounds over {record['checkpoints']} checkpoints.",
-        *(f"{head}: {about}." for head, about in headings),
-        *(_complexity_line(facts) for facts in record["complexity"].values()),
-        *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
-        *(f"{note}." for note in record["notes"]),
-    ]  # fmt: skip
-
-
-def _complexity_line(facts: dict[str, float]) -> str:
-    return (
-        f"{CLASS_NOTE} R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
-        f"{facts['upper']:.4g}; B = {facts['norm']:.4g}."
-    )
+    return Group(text_line(title, "bold"), grid, *(text_line(text, DIM) for text in dict.fromkeys(lines)))

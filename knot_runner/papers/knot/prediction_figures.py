@@ -7,6 +7,7 @@ vectors with their neighborhood purity (Fig. 6-8).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,11 +58,13 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     Raises:
         UserError: The labels do not lie on a line.
     """
+    import pandas as pd
+
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         raise UserError("the figure needs labels on a line. Use task=sa", "task.labels.coordinates")
-    groups = {name: _by_label(members, points[:, 0]) for name, members in by_name(runs).items()}
+    groups = by_name(runs)
     figure, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     texts = [label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
@@ -70,7 +73,10 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     width = 0.8 / len(groups)
     shown = {}
     lines = []
-    for i, (name, values) in enumerate(groups.items()):
+    for i, (name, members) in enumerate(groups.items()):
+        parts = [part for run in members for part in predictions(run).values()]
+        expected = pd.Series(np.concatenate([shares.astype(float) @ points[:, 0] for shares, _ in parts]))
+        values = dict(list(expected.groupby(np.concatenate([truth for _, truth in parts]))))
         positions = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
         look = {"positions": positions, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
         boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
@@ -86,20 +92,6 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     sets = sorted(set().union(*(run.result.metrics.get("sd", {}) for run in runs)) - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     return Drawing(figure, "Expected label by true label", [note], lines)
-
-
-def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
-    """Return true label -> the expected labels of its examples. ``points`` [C]: the coordinate of each label."""
-    expected = []
-    truths = []
-    for run in runs:
-        for name, (shares, labels) in predictions(run).items():
-            if not name.startswith("before/"):
-                expected.append(shares.astype(float) @ points)
-                truths.append(labels)
-    pooled = np.concatenate(expected)
-    truth = np.concatenate(truths)
-    return {int(label): pooled[truth == label] for label in np.unique(truth)}
 
 
 @figure_of
@@ -151,9 +143,9 @@ def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> An
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
     axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
     left, right, above = map(label_text, names)
-    for (x, y), text, side in zip(CORNERS, (left, right), ("left", "right"), strict=False):
-        axes.text(x, y - 0.06, text.replace(" ", "\n"), ha=side, va="top")  # in one line the two would meet
-    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, above, ha="center", va="bottom")
+    for x, text, side in ((0, left, "left"), (1, right, "right")):
+        axes.text(x, -0.06, text.replace(" ", "\n"), ha=side, va="top")  # in one line the two would meet
+    axes.text(0.5, CORNERS[2, 1] + 0.04, above, ha="center", va="bottom")
     axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")
     return image
@@ -200,15 +192,18 @@ def vector_figure(runs: list[StagesRun]) -> Drawing:
     figure, grid = panels(len(groups), width, height)
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
-        stored = [arrays(run, VECTORS) for run in sorted(members, key=lambda run: run.seed)]
-        drawn = stored[0]
-        order = np.random.default_rng(0).permutation(len(drawn["vectors"]))[:_MAX_POINTS]  # no label covers the others
-        points = drawn["vectors"][order].astype(np.float64)
+        stored = []
+        for run in sorted(members, key=lambda run: run.seed):
+            kept = arrays(run, VECTORS)
+            stored.append((kept["vectors"], kept["labels"]))
+        vectors, truth = stored[0]
+        order = np.random.default_rng(0).permutation(len(vectors))[:_MAX_POINTS]  # no label covers the others
+        points = vectors[order].astype(np.float64)
         perplexity = min(30.0, (len(points) - 1) / 3)
         x, y = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points).T
-        axes.scatter(x, y, s=9, c=[colors[label] for label in drawn["labels"][order]], alpha=0.8, linewidths=0)
+        axes.scatter(x, y, s=9, c=[colors[label] for label in truth[order]], alpha=0.8, linewidths=0)
         axes.spines[:].set(visible=True, color=GRAY)
-        shares, chances = zip(*(purity(seed["vectors"], seed["labels"]) for seed in stored), strict=True)
+        shares, chances = zip(*itertools.starmap(purity, stored), strict=True)
         text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
         axes.set(title=name, xlabel=text, xticks=[], yticks=[], box_aspect=1)
         lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")

@@ -33,20 +33,20 @@ def local_models(request: TableRequest) -> Parts:
     """Return a row per task and data set: the number of texts per split, and the local model's score."""
     known = request.printed.datasets if request.printed else {}
     frame = run_rows(request.runs)
-    rank = ranks([*known, *frame["task"]])
+    rank = ranks([*known, *frame.task])
     rows = []
     for task, members in sorted(frame.groupby("task", sort=False), key=lambda pair: rank[pair[0]]):
         printed = known.get(task, {})
-        names = list(printed)
-        for run in finished(members["run"]):
-            names += run.result.datasets
-        for name in dict.fromkeys(names):
+        names = dict.fromkeys(printed)
+        for run in finished(members.run):
+            names |= dict.fromkeys(run.result.datasets)
+        for name in names:
             facts = printed.get(name, {})
             score = facts.get("metric", request.metrics[0])
             sizes = [_cell(members, f"datasets.{name}.{part}", facts.get(part)) for part in SIZES]
             scored = _cell(members, f"teachers.{name}.{score}", facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = absences(frame, frame["task"]) + sources(request.runs) + cited(request.printed)
+    lines = [*absences(frame, frame.task), *sources(request.runs), *cited(request.printed)]
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 
@@ -55,9 +55,9 @@ def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | Non
 
     Runs with the same seed that differ only in the method share their local models.
     """
-    values = members["run"].map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
-    means = values.groupby(members["seed"], sort=False).mean().dropna()
-    return aggregate(means, members, paper, comparable(members["run"]), top)
+    values = members.run.map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
+    means = values.groupby(members.seed, sort=False).mean().dropna()
+    return aggregate(means, members, paper, comparable(members.run), top)
 
 
 FIGURES.update(

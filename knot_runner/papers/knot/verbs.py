@@ -22,26 +22,21 @@ def bound_command(options: argparse.Namespace) -> int:
         UserError: A run has no bound.
     """
     from knot_runner.cli.verbs.runs import runs_and_keys
-
-    runs, keys = runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))
-    for run in runs:
-        _show_bound(run, keys)
-    return 0
-
-
-def _show_bound(run: str, keys: dict[str, str]) -> None:
     from knot_runner.papers.knot.bound_report import bound_table
     from knot_runner.records import BOUND_FILE, find_run, read_record, require_result, write_sealed
     from knot_runner.report.render.terminal import output
 
-    folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
-    result = require_result(folder)
-    path, sealed = folder / BOUND_FILE, BOUND_FILE in result.digest
-    record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
-    output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
-    if not sealed:
-        write_sealed(path, record)
-    print(path)
+    runs, keys = runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))
+    for run in runs:
+        folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
+        result = require_result(folder)
+        path, sealed = folder / BOUND_FILE, BOUND_FILE in result.digest
+        record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
+        output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
+        if not sealed:
+            write_sealed(path, record)
+        print(path)
+    return 0
 
 
 def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:

@@ -31,7 +31,7 @@ from knot_runner.report.run_rows import runs_with
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
-from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
+from knot_runner.results.federated import FederatedResult, PersonalizationFacts
 
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
@@ -56,12 +56,13 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
         for run in members:
             facts = _personalization(run)
             points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
-            curves.append([_pair(facts.start), *map(_pair, points)])
-            numbers += [(name, run.seed, point.step, point.alpha, *_pair(point)) for point in facts.points]
-        starts += [pairs[0] for pairs in curves]
+            curves.append([(point.ood_accuracy, point.id_accuracy) for point in (facts.start, *points)])
+            starts.append(curves[-1][0])
+            for point in facts.points:
+                numbers.append((name, run.seed, point.step, point.alpha, point.ood_accuracy, point.id_accuracy))
         curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
         axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
-        (_, first), (ood, last) = curve[0], curve[-1]
+        (_, first), (ood, last) = curve[[0, -1]]
         lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
     axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
@@ -78,10 +79,6 @@ def _personalization(run: FederatedRun) -> PersonalizationFacts:
     facts = run.result.personalization
     assert facts is not None
     return facts
-
-
-def _pair(point: PersonalMeasures) -> tuple[float, float]:
-    return point.ood_accuracy, point.id_accuracy
 
 
 LANDSCAPE_NOTE = (
@@ -112,11 +109,10 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
             loss = losses[:, :, part]
-            top = float(np.quantile(loss, 0.95))  # the corners would take all levels
-            levels = np.linspace(float(loss.min()), top, 18)
+            levels = np.linspace(loss.min(), np.quantile(loss, 0.95), 18)  # the corners would take all levels
             surface = axes.contourf(x, y, loss, levels=levels, cmap="viridis_r", extend="max")
             axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
-            axes.plot(path[:, 0], path[:, 1], marker="o", ms=3, lw=1.2, color="black")  # not the distance off the plane
+            axes.plot(*path.T[:2], marker="o", ms=3, lw=1.2, color="black")  # not the distance off the plane
             axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
             i, j = np.unravel_index(loss.argmin(), loss.shape)
             axes.plot(x[j], y[i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)

@@ -150,14 +150,15 @@ def _fold(
     learned = [(request, result) for request, result in pairs if request.recipe.lr]
     stopping = [result.loss for request, result in pairs if not request.recipe.lr]
     row: RoundRow = {}
+    matrix = state["lambda"]
     if stopping:
         row["stop_loss"] = loss = sum(stopping) / len(stopping)
         if loss < float(state["kept/loss"]):
-            state = {**state, **_kept(state["lambda"], round - 1, loss)}
+            state = {**state, **_kept(matrix, round - 1, loss)}
     if learned:
         row["valid_loss"] = sum(result.loss for _, result in learned) / len(learned)
         gradient = matrix_gradient(federation, state, learned)
-        stepped = matrix_step(config, state["lambda"], gradient, float(state["scale"]))
+        stepped = matrix_step(config, matrix, gradient, float(state["scale"]))
         state = {**state, "lambda": stepped}
         if not stopping:
             state |= _kept(stepped, round, math.inf)

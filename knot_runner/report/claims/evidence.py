@@ -58,13 +58,10 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
     """
     rounds = rounds_of(runs, settings.target) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     by_claim = []
-    wanted: set[Want] = set()
     for claim in claims:
-        measured = [_measured(claim, effect, rounds) for effect in units(claim, runs)]
-        by_claim.append(measured)
-        wanted.update(*(effect.wants for effect in measured))
-    done = {run.run_id: run for run in finished(runs.runs.run)}
-    bank, problems = replicates(sorted(wanted, key=repr), done)
+        by_claim.append([_measured(claim, effect, rounds) for effect in units(claim, runs)])
+    wanted = {want for effect in itertools.chain(*by_claim) for want in effect.wants}
+    bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs.runs.run)})
     pairs = zip(claims, by_claim, strict=True)
     return [_evidence(claim, effects, bank, problems, settings) for claim, effects in pairs]
 
@@ -73,16 +70,17 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
     """Return ``effect`` with the values from the records of its runs."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
-    whys = [reading.why for reading in readings if reading.value is None]
-    if whys:
-        return replace(effect, why=next((why for why in whys if why != MISSING), MISSING))
+    values = [reading.value for reading in readings if reading.value is not None]
+    if len(values) < len(readings):
+        whys = [reading.why for reading in readings if reading.value is None]
+        return replace(effect, why=min(whys, key=lambda why: why == MISSING))
     bounds = {int(math.copysign(1, part.weight)) for part, r in zip(effect.parts, readings, strict=True) if r.bound}
     if len(bounds) > 1:
         return replace(effect, why="target not reached on either side")
-    values = [reading.value for reading in readings if reading.value is not None]
-    if claim.logs and min(values) <= 0:
-        return replace(effect, why="the ratio is undefined, since a value is 0")
-    values = [math.log(value) for value in values] if claim.logs else values
+    if claim.logs:
+        if min(values) <= 0:
+            return replace(effect, why="the ratio is undefined, since a value is 0")
+        values = list(map(math.log, values))
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
     wants = []
     if measure_of(claim).items:
@@ -106,8 +104,8 @@ def _evidence(
     if len(counted) > len(cells):
         reasons["their seeds are missing in other settings"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    asked_for = itertools.chain(*(effect.runs for effect in effects))
-    evidence = Evidence(None, len({run.run_id for run in asked_for}), whole, look, notes)
+    asked_for = {run.run_id for effect in effects for run in effect.runs}
+    evidence = Evidence(None, len(asked_for), whole, look, notes)
     unlike = unlike_line(claim, effects)
     if unlike and not settings.unlike:
         line = f"the runs hold out different shares of the training examples: {unlike}"
@@ -117,8 +115,10 @@ def _evidence(
     if not cells:
         return evidence
     bounds = Counter(effect.bound for effect in cells)
-    words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} this value in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
+    sides = []
+    for sign, word in ((-1, "at most"), (1, "at least")):
+        if bounds[sign]:
+            sides.append(f"{word} this value in {bounds[sign]} of {len(cells)}")
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
         counts = f"target not reached on one side, counted as if reached {moment}"
@@ -130,14 +130,13 @@ def _evidence(
         notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
-    counted_runs = itertools.chain(*(effect.runs for effect in cells))
-    kinds = [kind for kind in variants(_key(claim), counted_runs) if kind]
+    counted_runs = (run for effect in cells for run in effect.runs)
+    kinds = list(filter(None, variants(_key(claim), counted_runs)))
     if len(kinds) > 1:
         notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
-    wanted = itertools.chain(*(effect.wants for effect in cells))
-    fixed = {problems[want] for want in wanted if want in problems}
+    fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
-    estimate, basis = _over_seeds(claim, cells, bank if not fixed else None)
+    estimate, basis = _over_seeds(claim, cells, {} if fixed else bank)
     return replace(
         evidence, estimate=estimate, at_most=bounds[-1], at_least=bounds[1], one_sided=one_sided, basis=basis
     )
@@ -153,32 +152,27 @@ def _key(claim: Claim) -> str:
     return f"metrics.{name}.ALL" if name and not claim.over else ""
 
 
-def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
+def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank) -> tuple[EffectEstimate, Basis]:
     """Return the estimate from the mean effect of each seed, and its basis (the sources of variation).
 
-    ``bank`` is None if test items cannot be resampled.
+    ``bank`` is empty if test items cannot be resampled.
     """
-    by_seed = by_key((effect.seed, effect) for effect in cells)
-    of_seeds = [effects for _, effects in sorted(by_seed.items())]
-    means = []
-    for effects in of_seeds:
-        means.append(math.fsum(effect.value for effect in effects) / len(effects))
     measure = measure_of(claim)
-    if bank is not None and measure.items:
-        resampled = [_resampled(claim, effects, bank) for effects in of_seeds]
-        basis: Basis = "seeds and test items" if len(of_seeds) > 1 else "test items"
+    is_resampled = bool(bank) and measure.items
+    means = []
+    resampled = []
+    for _, effects in sorted(by_key((effect.seed, effect) for effect in cells).items()):
+        means.append(math.fsum(effect.value for effect in effects) / len(effects))
+        total: np.ndarray | float = 0.0  # of this seed on each resample of the test items [B]
+        for effect in effects if is_resampled else ():
+            for part, want in zip(effect.parts, effect.wants, strict=True):
+                values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
+                total = total + part.weight * values
+        resampled.append(np.asarray(total) / len(effects))
+    if is_resampled:
+        basis: Basis = "seeds and test items" if len(means) > 1 else "test items"
         return estimate_effect(means, np.stack(resampled, axis=1)), basis
     return estimate_effect(means, None), "seeds, not the test items that they share" if measure.tested else "seeds"
-
-
-def _resampled(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
-    """Return one seed's mean effect on each of B resamples of the test items, as an array [B]."""
-    total: np.ndarray | float = 0.0
-    for effect in effects:
-        for part, want in zip(effect.parts, effect.wants, strict=True):
-            values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
-            total = total + part.weight * values
-    return np.asarray(total) / len(effects)
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:

@@ -22,14 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
 from knot_runner.records import ROUNDS_FILE, has_record
-from knot_runner.report.claims.pairs import ModelSide, Want
+from knot_runner.report.claims.pairs import Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
     RECOMPUTED_TOLERANCE,
     MeasuredRun,
+    ModelSide,
     kept_file,
     lookup,
     predictions,
@@ -61,28 +61,25 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
     problems: Problems = {}
     columns: Columns = defaultdict(dict)
     by_sums = []
-    for run_id, wants in by_key((want.run_id, want) for want in wanted).items():
-        run = runs[run_id]
-        stored: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for want in wants:
-            metric = METRICS[want.measure]
-            try:
-                for name in (ROUNDS_FILE, PARTITION) if want.over else (PREDICTIONS,):
-                    if not has_record(run.folder, run.result, name):
-                        raise _CannotResample(f"runs of kind '{run.result.kind}' do not save {name}")
-                if want.over:
-                    bank[want] = _over_clients(want, run)
-                    continue
-                stored = stored or predictions(run)
-                tests = _tests(want, run, stored)
-                if metric.of_sums is None:
-                    bank[want] = _of_examples(want, run, list(tests.values()))
-                    continue
-                for name, test in tests.items():
-                    columns[name, _seed(test)][run_id, want.side, want.measure] = _columns(metric, test)
-                by_sums.append(want)
-            except _CannotResample as problem:
-                problems[want] = str(problem)
+    for want in wanted:
+        run = runs[want.run_id]
+        metric = METRICS[want.measure]
+        try:
+            for name in (ROUNDS_FILE, PARTITION) if want.over else (PREDICTIONS,):
+                if not has_record(run.folder, run.result, name):
+                    raise _CannotResample(f"runs of kind '{run.result.kind}' do not save {name}")
+            if want.over:
+                bank[want] = _over_clients(want, run)
+                continue
+            tests = _tests(want, run)
+            if metric.of_sums is None:
+                bank[want] = _of_examples(want, run, list(tests.values()))
+                continue
+            for name, test in tests.items():
+                columns[name, _seed(test.labels)][want.run_id, want.side, want.measure] = _columns(metric, test)
+            by_sums.append(want)
+        except _CannotResample as problem:
+            problems[want] = str(problem)
     sums = _sums(columns)
     for want in by_sums:
         try:
@@ -102,14 +99,12 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
-def _tests(want: Want, run: MeasuredRun, stored: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, TestSet]:
-    """Return the test sets of the wanted measure by name, from the ``stored`` predictions of the run."""
+def _tests(want: Want, run: MeasuredRun) -> dict[str, TestSet]:
+    """Return the test sets of the wanted measure by name, from the stored predictions of the run."""
     coordinates = lookup(run.result, "labels.coordinates")
     tests = {}
-    for key, (shares, labels) in stored.items():
-        name = key.removeprefix("before/")
-        side = "after" if name == key else "before"
-        if side == want.side and want.on in (name, "ALL"):
+    for name, (shares, labels) in predictions(run, want.side).items():
+        if want.on in (name, "ALL"):
             tests[name] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
     return tests
 
@@ -128,17 +123,13 @@ def _of_examples(want: Want, run: MeasuredRun, tests: Sequence[TestSet]) -> np.n
 
 
 def _resamples(test: TestSet) -> Iterator[TestSet]:
-    for block in item_draws(len(test.labels), _seed(test)):
+    for block in item_draws(len(test.labels), _seed(test.labels)):
         for items in block:
             yield TestSet(test.scores[items], test.probabilities[items], test.labels[items], test.coordinates)
 
 
-def _seed(test: TestSet) -> int:
-    """Return the resampling seed of a test set. It depends on the labels only, so all runs draw the same items."""
-    return _digest_seed(test.labels.tobytes())
-
-
-def _digest_seed(content: bytes) -> int:
+def _seed(content: np.ndarray | bytes) -> int:
+    """Return the resampling seed of test labels, so that all runs with equal labels draw the same items."""
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
@@ -146,8 +137,7 @@ def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
     """Return the metric on test sets, pooled or averaged as its entry requires."""
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
-        shares, scores, labels = map(np.concatenate, arrays)
-        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
+        tests = [TestSet(*map(np.concatenate, arrays), tests[0].coordinates)]
     values = []
     for test in tests:
         try:
@@ -218,7 +208,7 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
         groups = np.arange(len(share))
     elif want.over == "clusters":
         groups = np.array(lookup(run.result, "clusters.labels") or groups)
-    rng = np.random.default_rng(_digest_seed(want.run_id.encode()))
+    rng = np.random.default_rng(_seed(want.run_id.encode()))
     hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes)))
     known = ~np.isnan(share) & (sizes > 0)
     correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # [groups, B]

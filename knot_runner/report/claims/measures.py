@@ -13,10 +13,9 @@ from typing import Any, Literal
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at, top_of
 from knot_runner.records import ROUNDS_FILE, has_record
-from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import Run, finished, is_finished, lookup, rounds, with_files
+from knot_runner.report.run_folders import ModelSide, Run, finished, is_finished, lookup, rounds, with_files
 from knot_runner.results import bytes_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow
@@ -204,11 +203,9 @@ def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
         UserError: ``report.target`` is invalid.
     """
     target = check_target(report_target)
-    federated = [run for run in finished(runs.runs.run) if run.result.kind == "federated"]
-    _, curves = with_learning_curves(federated)
-    if isinstance(target, str):
-        return TargetRounds(curves, TARGETS[target](runs, curves))
-    return TargetRounds(curves, dict.fromkeys(runs.runs.run_id, target))
+    _, curves = with_learning_curves([run for run in finished(runs.runs.run) if run.result.kind == "federated"])
+    goals = TARGETS[target](runs, curves) if isinstance(target, str) else dict.fromkeys(runs.runs.run_id, target)
+    return TargetRounds(curves, goals)
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
@@ -250,14 +247,13 @@ class LearningCurve:
           bound costs as much as the cheapest round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.
         """
+        first = self.reaches(target, "clock" if measure == "time" else "round")
         if measure == "time":
-            moment = self.reaches(target, "clock")
-            if moment is None:
-                return Reading(self.rows[-1]["clock"], bound=True)
-            return Reading(moment)
-        first = self.reaches(target)
-        rounds = self.rounds + 1 if first is None else int(first)
-        cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds
+            cost = self.rows[-1]["clock"] if first is None else first
+        else:
+            cost = self.rounds + 1 if first is None else int(first)
+        if measure == "bytes":
+            cost = sum([*self.sent, min(self.sent)][:cost]) / MEGABYTE
         return Reading(cost, bound=first is None)
 
 
@@ -288,5 +284,4 @@ def check_target(value: Any) -> float | str:
         return float(value)
     if isinstance(value, str) and value in TARGETS:
         return value
-    known = " or ".join([*TARGETS, "an accuracy in (0, 1]"])
-    raise UserError(f"expected {known}, got {value!r}", "report.target")
+    raise UserError(f"expected {' or '.join([*TARGETS, 'an accuracy in (0, 1]'])}, got {value!r}", "report.target")

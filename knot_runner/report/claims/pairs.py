@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from knot_runner.config.settings.run import ARM
 from knot_runner.report.claims.spec import BEFORE, Claim
 from knot_runner.report.compare.settings import SEED, row_numbers, varying
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import ModelSide, Run
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ModelSide = Literal["after", "before"]
 #: The number of a run's cell, the numbers of further settings, and the seed.
 CellPlace = tuple[float, ...]
 
@@ -83,8 +82,8 @@ class Effect:
         return {"diverged", "done"} <= {run.status for run in self.runs}
 
 
-def units(claim: Claim, runs: RunSet) -> list[Effect]:
-    """Return the effects that decide ``claim``, whether or not their ``runs`` are finished.
+def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
+    """Yield the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises:
         UserError: Two different runs match the same side of an effect.
@@ -93,54 +92,43 @@ def units(claim: Claim, runs: RunSet) -> list[Effect]:
     ours = asked_for.having(claim.of)
     cells = _cells(claim, runs)
     if claim.trend:
-        return _along(claim, ours, cells)
-    others = {}
-    if isinstance(claim.against, dict):
-        others = _by_place(claim, asked_for.having(claim.against), cells)
+        yield from _along(claim, ours, cells)
+        return
+    others = _by_place(claim, asked_for.having(claim.against), cells) if isinstance(claim.against, dict) else {}
     # a ratio is ``against`` / ``of``, so that the ratio of a run that is twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     varied = row_numbers(runs.settings, sorted(claim.touched))
-    effects = []
     for (cell, values, seed), run in _by_place(claim, ours, cells, varied).items():
         parts = [EffectPart(sign, run)]
         if claim.against == BEFORE:
             parts.append(EffectPart(-sign, run, "before"))
-        elif claim.against is not None:
-            other = others.get((cell, seed))
-            if other is None:
-                continue
-            parts.append(EffectPart(-sign, other))
-        effects.append(Effect((cell, values), run.seed, parts))
-    return effects
+        elif (cell, seed) in others:
+            parts.append(EffectPart(-sign, others[cell, seed]))
+        if len(parts) == 2 or claim.against is None:
+            yield Effect((cell, values), run.seed, parts)
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
     """Describe unclaimed differences between the held-out shares of one effect's runs, or return ""."""
-    for effect in effects:
-        line = unlike_shares([run.config for run in effect.runs], claim.touched)
-        if line:
-            return line
-    return ""
+    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in effects)
+    return next(filter(None, lines), "")
 
 
-def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> list[Effect]:
-    """Return one effect per cell and seed: the least-squares slope of the measure over log2 of the setting.
+def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> Iterator[Effect]:
+    """Yield one effect per cell and seed: the least-squares slope of the measure over log2 of the setting.
 
     A cell and seed need a run at every value of the setting, and at least two values; otherwise they have no effect.
     """
     places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
     levels = np.array(sorted({level for _, level, _ in places}))
     if len(levels) < 2:
-        return []
+        return
     steps = np.log2(levels) - np.log2(levels).mean()
     weights = (steps / (steps**2).sum()).tolist()
-    effects = []
     for cell, seed in dict.fromkeys((cell, seed) for cell, _, seed in places):
-        members = [places.get((cell, level, seed)) for level in levels.tolist()]
-        parts = [EffectPart(weight, run) for weight, run in zip(weights, members, strict=True) if run]
-        if len(parts) == len(levels):
-            effects.append(Effect((cell,), int(seed), parts))
-    return effects
+        members = [places[cell, level, seed] for level in levels.tolist() if (cell, level, seed) in places]
+        if len(members) == len(levels):
+            yield Effect((cell,), int(seed), list(map(EffectPart, weights, members)))
 
 
 def _level(claim: Claim, run: Run) -> float:

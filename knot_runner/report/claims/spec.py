@@ -63,13 +63,10 @@ class Claim:
         if isinstance(expect, dict):
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"expected one of {', '.join(NUMBER_KEYS)} with a number, got {expect}")
-            require(
-                min(expect.values()) > 0 or not self.logs,
-                "expect",
-                "expected a number above 0 for ratios, rounds and bytes",
-            )
+            is_above = min(expect.values()) > 0 or not self.logs
+            require(is_above, "expect", "expected a number above 0 for ratios, rounds and bytes")
             require(not self.by, "by", "not allowed if 'expect' has a number. Remove it")
-            word = next(iter(expect))
+            (word,) = expect
         else:
             word = expect
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))

@@ -103,10 +103,8 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
             spent[i] = 1.0 if p is None or evidence.look is None else min(1.0, p / evidence.look.share)
     adjusted = dict(zip(spent, holm(list(spent.values())), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
-    verdicts = []
-    for i, (claim, evidence, p) in enumerate(zip(claims, gathered, ps, strict=True)):
-        verdicts.append(_verdict(claim, evidence, p, adjusted.get(i), settings.seeds, left, command))
-    return verdicts
+    parts = enumerate(zip(claims, gathered, ps, strict=True))
+    return [_verdict(*part, adjusted.get(i), settings.seeds, left, command) for i, part in parts]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
+from knot_runner.config.strict import by_key
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import csv_text, table_markdown, write_forms
 from knot_runner.report.render.table_model import ResultTable, TableRow
@@ -79,43 +79,39 @@ def _signed(verdict: Verdict, value: float | None) -> str:
     return "" if value is None else signed(value, verdict.digits, verdict.signed)
 
 
-def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return footnotes to ``verdicts``. Claims are numbered from 1."""
+def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield footnotes to ``verdicts``. Claims are numbered from 1.
+
+    Equal notes of verdicts share a line. The last line is on claims without requested runs.
+    """
     judged = [verdict for verdict in verdicts if verdict.seeds]
-    lines = [HOW_TO_READ] if judged else []
+    if judged:
+        yield HOW_TO_READ
     for basis, description in OVER_SEEDS.items():
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
         if alone:
-            lines.append(f"{description}: {_claims(alone)}.")
-    if any(verdict.over and verdict.seeds for verdict in verdicts):
-        lines.append("Accuracy over clients: each client's examples are resampled separately for the runs of a pair.")
-    if any(verdict.ratio and verdict.seeds for verdict in verdicts):
-        lines.append(
+            yield f"{description}: {_claims(alone)}."
+    if any(verdict.over for verdict in judged):
+        yield "Accuracy over clients: each client's examples are resampled separately for the runs of a pair."
+    if any(verdict.ratio for verdict in judged):
+        yield (
             "Ratios are geometric means. Rounds are those trained until the target is met; the paper's are as printed."
         )
     if judged:
         planned = judged[0].planned
-        lines.append(
+        yield (
             f"Verdicts use the first {planned}, {2 * planned}, {4 * planned}, ... seeds (from 0; the preset plans "
             f"{planned}). These analyses spend 2/3, 2/9, 2/27, ... of the {ALPHA:.0%} that may be false; each needs p "
             f"below that share after Holm's correction over the {len(asked(verdicts))} claims asked for here. So "
             "adding seeds and looking again makes no more of them false."
         )
-        lines.append(f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured.")
-    return lines + _notes(verdicts)
-
-
-def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the notes of the verdicts, with equal notes joined, and a line on claims without requested runs."""
-    numbers = defaultdict(list)
-    for i, verdict in enumerate(verdicts, 1):
-        if verdict.note:
-            numbers[verdict.note].append(i)
-    lines = [f"{_claims(with_note)}: {note}." for note, with_note in numbers.items()]
+        yield f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured."
+    noted = by_key((verdict.note, i) for i, verdict in enumerate(verdicts, 1) if verdict.note)
+    for note, numbers in noted.items():
+        yield f"{_claims(numbers)}: {note}."
     unasked = sum(not verdict.runs for verdict in verdicts)
     if unasked:
-        lines.append(f"{unasked} of the preset's claims are about runs that this command does not request.")
-    return lines
+        yield f"{unasked} of the preset's claims are about runs that this command does not request."
 
 
 def _claims(numbers: Sequence[int]) -> str:
@@ -151,7 +147,7 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
         cells = (str(i), *decided, str(verdict.seeds), more, verdict.source)
         rows.append(TableRow(cells, cells, {}))
     right = [head in RIGHT_HEADS for head in CLAIM_HEADS]
-    reading, *lines = footnotes(verdicts) or ["No claim has a verdict."]
+    reading, *lines = list(footnotes(verdicts)) or ["No claim has a verdict."]
     return table_markdown(ResultTable(title, CLAIM_HEADS, [], rows, lines, CLAIM_HEADS, right, reading))
 
 
@@ -172,6 +168,6 @@ def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
     """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises the errors of :func:`write_forms`."""
     claims = [dataclasses.asdict(verdict) for verdict in verdicts]
-    whole = {"title": title, "claims": claims, "notes": footnotes(verdicts)}
+    whole = {"title": title, "claims": claims, "notes": list(footnotes(verdicts))}
     texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
     return write_forms(texts, folder, name)

@@ -65,35 +65,31 @@ def compare_runs(
 
     by = by if by is None else _resolved(by, runs.keys())
     over = _resolved(over, runs.keys())
+    measured = measures_of(runs, measures)
+    lines = []
     if best:
         keys, over = searched(runs, by, over)
         rule = selection_rule(best, over, known_measures(runs))
         runs = runs.grouped(keys)
-        averaged, tried = choose(runs, rule)
-        counts = tried[["n", "settings"]]
-        settings = [_values(runs, keys), _values(averaged, over)]
-        measured = list(dict.fromkeys([rule.measure, *measures_of(runs, measures)]))
-        lines = selection_line(rule, tried, keys)
-        shown = (*keys, *over)
+        averaged, counts = choose(runs, rule)
+        settings = _values(runs, keys).join(_values(averaged, over))
+        measured = list(dict.fromkeys([rule.measure, *measured]))
+        lines += selection_line(rule, counts, keys)
+        counts = counts[["n", "settings"]]
     else:
-        shown = identifying_keys(runs.differing()) if by is None else by
-        measured = measures_of(runs, measures)
-        runs = runs.grouped(shown)
+        keys = identifying_keys(runs.differing()) if by is None else by
+        runs = runs.grouped(keys)
+        averaged = runs.finished
+        settings = _values(runs, keys)
         states = pd.crosstab(runs.runs.row, runs.runs.state).rename(columns={"done": "n"})
         counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
-        settings = [_values(runs, shown)]
-        averaged = runs.finished
-        lines = []
-    groups = []
-    estimates = {}
-    for group, by_row in _measured(averaged, measured, counts["n"]):
-        groups.append(group)
-        estimates[group.key] = by_row
-    keys_of = pd.concat([*settings, counts.astype(str)], axis=1).reindex(counts.index).astype(object)
+    shown = list(settings)
+    groups = dict(_measured(averaged, measured, counts.n))
+    keys_of = settings.reindex(counts.index).join(counts.astype(str)).astype(object)
     rows = []
-    for number, keys in keys_of.where(keys_of.notna(), None).T.to_dict("list").items():
-        cells = {name: [by_row.get(number, TableCell())] for name, by_row in estimates.items()}
-        rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
+    for number, texts in keys_of.where(keys_of.notna(), None).T.to_dict("list").items():
+        cells = {group.key: [by_row.get(number, TableCell())] for group, by_row in groups.items()}
+        rows.append(TableRow(tuple(texts), tuple(map(_printed, texts)), cells))
     lines += lines_on(averaged, len(counts), shown, measured)
     title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {runs.out}"
     if runs.filters:
@@ -102,7 +98,7 @@ def compare_runs(
     heads = [*short_names(shown).values(), *(COUNT_HEADS.get(name, name) for name in counts)]
     right = [typed_column(keys_of[key]).dtype != object for key in keys_of]
     table = ResultTable(
-        title, heads, groups, rows, lines, list(keys_of), right, CELL_READING,
+        title, heads, list(groups), rows, lines, list(keys_of), right, CELL_READING,
         TableLayout(wide_heads=True, splits=True),
     )  # fmt: skip
     return _sorted(table, sort)
@@ -135,17 +131,17 @@ def _measured(
     for key in measures:
         top = 1.0 if top_of(key) == 1 else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            by_row = {row: values.tolist() for row, values in numbers.groupby(runs.runs.row)}
-            means = [mean_interval(values)[0] for values in by_row.values()]
+            cells = {}
+            for row, values in numbers.groupby(runs.runs.row):
+                cells[row] = TableCell(*mean_interval(values.tolist()), len(values), top)
+            means = [cell.mean for cell in cells.values()]
             unit, factor = unit_of(key, means)
             decimals = digits(key, [mean / factor for mean in means])
-            cells = {}
-            for row, values in by_row.items():
-                mean, half = mean_interval(values)
-                text = estimate_text(mean / factor, half and half / factor, decimals, top)
-                if len(values) < planned[row]:
-                    text += f" ({len(values)})"
-                cells[row] = TableCell(mean, half, len(values), top, text=text)
+            for row, cell in cells.items():
+                text = estimate_text(cell.mean / factor, cell.half and cell.half / factor, decimals, top)
+                if cell.n < planned[row]:
+                    text += f" ({cell.n})"
+                cells[row] = replace(cell, text=text)
             printed = f"{head} ({unit})".removesuffix(" ()")
             yield ColumnGroup(name, head, ("ALL",), decimals, head=printed), cells
 

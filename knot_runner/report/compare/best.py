@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,14 +34,11 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     Raises:
         UserError: The better direction of the measure is unknown.
     """
-    sense, colon, name = text.partition(":")
-    if not colon:
-        sense = ""
-        name = text
-    elif sense not in ("min", "max"):
+    senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
+    sense, _, name = text.rpartition(":")
+    if sense and sense not in senses:
         raise UserError("expected min:KEY or max:KEY", f"--best={text}")
     key = resolve_measure(name, measures, "--best")
-    senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
     better = senses.get(sense) or direction(key)
     if better is None:
         raise UserError(f"the direction is unknown. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
@@ -108,15 +105,15 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
     chosen = pd.Series(False, table.index)
     fit = {}
     for row, measured in table.join(runs.values(rule.measure), how="inner").groupby("row"):
-        seeds = measured.groupby("candidate")["seed"].agg(frozenset)
+        seeds = measured.groupby("candidate").seed.agg(frozenset)
         compared = _most_common(seeds)
         eligible = seeds.index[seeds.map(compared.issubset)]
         fit[row] = len(eligible)
         at = measured[measured.seed.isin(compared) & measured.candidate.isin(eligible)]
-        means = at.groupby("candidate")["value"].agg(lambda values: sum(values) / len(values))
+        means = at.groupby("candidate").value.agg(lambda values: sum(values) / len(values))
         best = means.idxmin() if rule.better == "lower" else means.idxmax()  # ties: the first
         chosen |= (table.row == row) & (table.candidate == best) & table.seed.isin(compared) & (table.state == "done")
-    counts = table.groupby("row")["candidate"].nunique().to_frame("settings")
+    counts = table.groupby("row").candidate.nunique().to_frame("settings")
     counts = counts.assign(n=table.row[chosen].value_counts(), fit=pd.Series(fit, dtype="int64"))
     return runs.only(chosen), counts.fillna(0).astype("int64")
 
@@ -124,8 +121,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 def _check_one_kind(runs: RunSet, rule: Rule) -> None:
     """Raise :class:`UserError` if the measure has values of several kinds in one row."""
     done = runs.finished.runs
-    kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
-    for in_row in kinds.groupby(done["row"]).unique():
+    for in_row in done.run.map(lambda run: variant(rule.measure, run.result)).groupby(done.row).unique():
         if len(in_row) > 1:
             problem = f"a row mixes several kinds ({'; '.join(in_row)}). Filter the runs, as by method.name=NAME"
             raise UserError(problem, f"--best={measure_title(rule.measure)}")
@@ -137,22 +133,21 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
     return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 
 
-def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Return lines that explain how the best candidate was selected and how the selection biases the numbers."""
+def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> Iterator[str]:
+    """Yield lines that explain how the best candidate was selected and how the selection biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
-    tried = counts["settings"]
+    tried = counts.settings
     best = {"higher": "highest", "lower": "lowest"}[rule.better]
     number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
-    lines = [
+    yield (
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
         f"{measure_title(rule.measure)} over the seeds that most of them have (the first if equal). Whether it is "
         "better than the second best is not tested."
-    ]
-    short = (tried - counts["fit"]).sum()
+    )
+    short = (tried - counts.fit).sum()
     if short:
-        lines.append(f"{short} settings were not considered, since they lack a seed's value (diverged or missing).")
-    lines.append(
+        yield f"{short} settings were not considered, since they lack a seed's value (diverged or missing)."
+    yield (
         "The selection uses the reported numbers, so they are optimistic, and more so with more settings. With "
         "partition.valid, --best=valid.accuracy selects on examples that clients hold out."
     )
-    return lines

@@ -30,7 +30,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
     if names:
         known = known_measures(runs)
         return list(dict.fromkeys(resolve_measure(name, known) for name in names))
-    having = runs.metrics.dropna()["metric"].value_counts()
+    having = runs.metrics.dropna().metric.value_counts()
     everywhere = having.index[having == len(runs.finished.runs)]
     return _preferred(everywhere) or _preferred(having.index)[:1]
 
@@ -69,9 +69,8 @@ def _preferred(keys: Container[str]) -> list[str]:
 def direction(key: str) -> Direction | None:
     """Return whether higher or lower is better; None if unknown."""
     key = key.partition(" (")[0]  # of a column that is set apart
-    known = {name: entry.better for name, entry in NUMBERS.items()}
-    known |= {name: entry.better for name, entry in METRICS.items()}
-    ways = {known.get(part) for part in key.split(".")}
+    known = {**NUMBERS, **METRICS}
+    ways = {known[part].better for part in key.split(".") if part in known}
     return next((way for way in ("lower", "higher") if way in ways), None)
 
 
@@ -85,16 +84,12 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
     Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
     """
-    group, _, name = key.partition(".")
-    if group != "costs":
-        return "", 1.0
-    if name.startswith("bytes"):
+    unit = ""
+    if key.startswith("costs.bytes"):
         unit = "B"
-    elif "flops" in name or name.startswith("stages."):
+    elif key.startswith("costs.") and ("flops" in key or key.startswith("costs.stages.")):
         unit = "FLOP"
-    else:
-        return "", 1.0
-    prefix, factor = prefix_of(max(values, default=0.0))
+    prefix, factor = prefix_of(max(values, default=0.0) if unit else 0.0)
     return f"{prefix}{unit}", factor
 
 
@@ -107,5 +102,5 @@ def digits(key: str, values: Sequence[float]) -> int:
         return 3
     if all(float(value).is_integer() for value in values):
         return 0
-    largest = max(abs(value) for value in values)
+    largest = max(map(abs, values))
     return next((places for places, limit in ((4, 0.1), (3, 10), (2, 100), (1, 1000)) if largest < limit), 0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import RunSet
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import MeasuredRun, finished
+from knot_runner.report.run_folders import finished
 from knot_runner.report.run_rows import measured_line, variant
 from knot_runner.report.tables.footnotes import one_class, training_sizes
 from knot_runner.results import SEVERAL_MACHINES
@@ -22,60 +22,42 @@ if TYPE_CHECKING:
 _MAX_NAMED = 4
 
 
-def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
-    """Return notes on settings mixed within rows, other differences between rows, seeds, and missing numbers.
+def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> Iterator[str]:
+    """Yield notes on settings mixed within rows, other differences between rows, seeds, and missing numbers.
 
     ``runs`` are the finished runs that are averaged, grouped by row. ``rows`` is the number of table rows, and ``keys``
     are the settings in the table.
     """
     differing = varying(runs.counted)
     row = runs.runs.row
+    measured = finished(runs.runs.run)
     mixed = runs.counted[differing].groupby(row).nunique(dropna=False) > 1  # bool [rows, settings]
     mixed &= runs.settings[differing].groupby(row).nunique(dropna=False) > 1
-    by_models = [run for run in runs.runs.run if any(variant(key, run.result) for key in measures)]
-    return [
-        *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
-        *_other_data(runs),
-        *training_sizes(runs.runs.run),
-        *one_class(runs.runs.run),
-        *_machines(finished(runs.runs.run)),
-        *_confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys),
-        *(_seeds(runs, rows) if SEED not in keys else []),
-        *_unmeasured(runs, measures),
-        *measured_line(by_models),
-    ]
+    inside = mixed.drop(columns=[SEED, *keys], errors="ignore")
+    inside = inside.loc[:, inside.any()]
+    if len(inside.columns):
+        named = sorted(inside, key=lambda key: inside[key].idxmax())  # by the first affected row
+        differences = _settings({key: runs.settings[key][row.map(inside[key])] for key in named})
+        count = inside.any(axis=1).sum()
+        yield f"In {count} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
+    task = runs.counted[[key for key in differing if key.partition(".")[0] in ("task", SEED)]]
+    data = runs.settings.reindex(columns=["data"]).groupby(row_numbers(task, list(task)))
+    if (data.nunique(dropna=False) > 1).any(axis=None):
+        yield "Runs of the same task used different data. To show only runs on the data in DIR, use paths.data_dir=DIR."
+    yield from training_sizes(measured)
+    yield from one_class(measured)
+    names = sorted({run.result.machine for run in measured})
+    if len(names) > 1 or any(SEVERAL_MACHINES in str(run.result.notes) for run in measured):
+        yield f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."
+    yield from _confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys)
+    if SEED not in keys:
+        yield from _seeds(runs, rows)
+    yield from _unmeasured(runs, measures)
+    yield from measured_line(run for run in measured if any(variant(key, run.result) for key in measures))
 
 
-def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
-    """Return a note on the settings in which runs of the same mean differ, ordered by the first affected row."""
-    keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
-    if not keys:
-        return []
-    differences = _settings({key: runs.settings[key][runs.runs.row.map(mixed[key])] for key in keys})
-    return [
-        f"In {mixed.any(axis=1).sum()} of {rows} rows, the mean is over runs that differ in {differences} (see --by)."
-    ]
-
-
-def _other_data(runs: RunSet) -> list[str]:
-    """Return a note on runs that have the same task, settings and seed but read different data."""
-    task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
-    data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
-    if (data.nunique(dropna=False) <= 1).all():
-        return []
-    return ["Runs of the same task used different data. To show only runs on the data in DIR, use paths.data_dir=DIR."]
-
-
-def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return a note if the runs were computed on several machines."""
-    names = sorted({run.result.machine for run in runs})
-    if len(names) < 2 and not any(SEVERAL_MACHINES in str(run.result.notes) for run in runs):
-        return []
-    return [f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."]
-
-
-def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
-    """Return a note on confounded settings.
+def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> Iterator[str]:
+    """Yield a note on confounded settings.
 
     These are constant within rows but differ between them, and belong to config groups whose name is not in ``keys``.
     """
@@ -86,32 +68,32 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
         if not (key.partition(".")[0] in shown or key in inside or column.str.startswith(("[", "{"), na=False).any()):
             values[key] = column
     if values:
-        return [f"The rows also differ in settings that are not shown: {_settings(values)}."]
-    return []
+        yield f"The rows also differ in settings that are not shown: {_settings(values)}."
 
 
-def _seeds(runs: RunSet, rows: int) -> list[str]:
-    by_row = runs.runs.groupby("row")["seed"]
+def _seeds(runs: RunSet, rows: int) -> Iterator[str]:
+    by_row = runs.runs.groupby("row").seed
     repeated = (by_row.nunique() < by_row.size()).sum()
-    lines = [f"In {repeated} of {rows} rows, a seed counts more than once."] if repeated else []
+    if repeated:
+        yield f"In {repeated} of {rows} rows, a seed counts more than once."
     sets = Counter(",".join(map(str, sorted(seeds))) for seeds in by_row.unique())
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
-        lines.append(f"The rows have different seeds (number of rows): {first_few(each, _MAX_NAMED, '; ')}.")
-    return lines
+        yield f"The rows have different seeds (number of rows): {first_few(each, _MAX_NAMED, '; ')}."
 
 
-def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
+def _unmeasured(runs: RunSet, measures: Sequence[str]) -> Iterator[str]:
     count = len(runs.runs)
-    lines = []
     for key in measures:
         without = count - len(runs.values(key))
+        why = " (target not reached or not set)" if "_to_target" in key else ""
+        rest = ""
+        if without < count:
+            rest = ". The number of runs follows a mean in parentheses"
+            if why:
+                rest += ". These runs reached the target, so the mean is too low"
         if without:
-            why = " (target not reached or not set)" if "_to_target" in key else ""
-            rest = ". The number of runs follows a mean in parentheses" if without < count else ""
-            rest += ". These runs reached the target, so the mean is too low" if why and rest else ""
-            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have no value{why}{rest}.")
-    return lines
+            yield f"{measure_title(key)}: {without} of {count} finished runs have no value{why}{rest}."
 
 
 def _settings(values: dict[str, pd.Series]) -> str:

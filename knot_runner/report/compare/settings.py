@@ -167,10 +167,9 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
     for key in keys:
         if kinds([*chosen, key]) > kinds(chosen):
             chosen.append(key)
-    wanted = kinds(chosen)
-    for key in reversed([key for key in chosen if key not in kept]):
+    for key in reversed(chosen):
         rest = [other for other in chosen if other != key]
-        if kinds(rest) == wanted:
+        if key not in kept and kinds(rest) == kinds(chosen):
             chosen = rest
     return chosen
 
@@ -188,10 +187,9 @@ def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
 
 
 def _preference(key: str) -> tuple[int, int, int, str]:
-    if key in GROUP_NAMES:
-        return 0, GROUP_NAMES.index(key), 0, key
     group = key.partition(".")[0]
-    return 1, ORDER.index(group) if group in ORDER else len(ORDER), key.count("."), key
+    rank = ORDER.index(group) if group in ORDER else len(ORDER)
+    return GROUP_NAMES.index(key) if key in GROUP_NAMES else len(GROUP_NAMES), rank, key.count("."), key
 
 
 @dataclass(frozen=True)
@@ -209,15 +207,16 @@ class Filter:
     sign: str
     wanted: tuple[str, ...]
 
-    def holds(self, values: pd.Series) -> list[bool]:
+    def holds(self, values: pd.Series) -> pd.Series:
         """Return whether each run passes the filter, given the ``values`` of the runs.
 
         A run without the setting passes only the filter ``!=``.
         """
         if self.sign in ("=", "!="):
-            return [(value in self.wanted) == (self.sign == "=") for value in values]
+            return values.isin(self.wanted) == (self.sign == "=")
         numbers = values.map(as_number).astype("float64")  # NaN passes none
-        return list(_COMPARED[self.sign](numbers, float(self.wanted[0])))
+        passing: pd.Series = _COMPARED[self.sign](numbers, float(self.wanted[0]))
+        return passing
 
 
 def parse_filter(text: str) -> Filter:
@@ -267,7 +266,7 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         passing = condition.holds(values)
         present = values.unique()
         shown = f"{key} has the values {first_few(sorted_texts(present), MAX_VALUES)}"
-        if not any(passing):
+        if not passing.any():
             raise UserError(f"none of {len(values)} runs matches. {shown}", condition.text)
         runs = runs.only(passing)
         absent = [value for value in condition.wanted if value not in present]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from knot_runner.report.figures.style import GRAY, draw_band, draw_boxes, name_ticks
-from knot_runner.report.series import Band
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +51,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Series
     for name, rows in summary.groupby("series", observed=True):
         look = looks[name]
         marker = look.marker if named or len(rows) == 1 else ""
-        band = Band(rows.x, rows.value, rows.low, rows.high, rows.n)
-        draw_band(axes, band, look.color, ls=look.line, marker=marker, label=name)
+        draw_band(axes, rows, look.color, "x", ls=look.line, marker=marker, label=name)
     axes.margins(x=0.02)
     axes.locator_params(axis="x", integer=axes.get_xlabel().startswith("rounds"))
     if named:
@@ -65,8 +63,8 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
     width = BARS / len(summary.series.cat.categories)
     for name, rows in summary.groupby("series", observed=True):
         errors = (rows.value - rows.low, rows.high - rows.value)
-        look = {"color": looks[name].color, "label": name, "ecolor": GRAY, "capsize": 3, "alpha": 0.85}
-        axes.bar(rows.x, rows.value, width, yerr=errors, **look)
+        color = looks[name].color
+        axes.bar(rows.x, rows.value, width, yerr=errors, color=color, label=name, ecolor=GRAY, capsize=3, alpha=0.85)
     _name_places(axes, summary)
 
 
@@ -75,10 +73,10 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for name, rows in points.groupby("series", observed=True):
-        look = looks[name]
-        values = {x: part.to_numpy() for x, part in rows.groupby("x").y}
-        draw_boxes(axes, [*values.values()], look.color, 0.45, positions=[*values], widths=0.8 * width, label=name)
-        axes.plot(rows.x + rng.uniform(-width / 4, width / 4, len(rows)), rows.y, ".", ms=3, color=look.color)
+        color = looks[name].color
+        x, values = zip(*rows.groupby("x").y, strict=True)
+        draw_boxes(axes, values, color, 0.45, positions=x, widths=0.8 * width, label=name)
+        axes.plot(rows.x + rng.uniform(-width / 4, width / 4, len(rows)), rows.y, ".", ms=3, color=color)
     _name_places(axes, summary)
 
 
@@ -103,10 +101,15 @@ def heat_map(
     axes.spines[:].set_visible(False)
     _name_places(axes, summary)
     name_ticks(axes.set_yticks, rows)
-    if len(columns) <= MOST_WRITTEN:
-        for (i, j), value in np.ndenumerate(table):
-            if not np.isnan(value):
-                axes.text(j, i, form.format(value), ha="center", va="center", size=8)
+    for (i, j), value in np.ndenumerate(table) if len(columns) <= MOST_WRITTEN else ():
+        if not np.isnan(value):
+            axes.text(j, i, form.format(value), ha="center", va="center", size=8)
+
+
+def limit_to_shares(axes: Axes, top: float) -> None:
+    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
+    (low, high), edge = axes.get_ylim(), 0.015 * top
+    axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
 MARKS: dict[str, Callable[..., None]] = {

@@ -32,20 +32,19 @@ def draw_partition(
     """
     drawn = np.flatnonzero(counts.any(0)).tolist()
     missing = len(classes) - len(drawn)
-    absent = f"{missing} of {len(classes)} classes have no training examples and are not drawn."
-    missing_note = [absent] if missing else []
-    lines = partition_lines(counts) + missing_note
-    rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
+    absent = [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
+    lines = partition_lines(counts) + absent
+    rows = zip(names, counts.sum(1), *counts.T, strict=True)
+    numbers = csv_text(["client", "examples", *classes], rows, digits=6)
     with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         figure, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         sizes.barh(np.arange(len(counts)), counts.sum(1), height=0.8, color=nth_color(0))
         sizes.tick_params(axis="y", length=0, labelleft=False)
-        sizes.spines["left"].set_visible(False)
+        sizes.spines.left.set_visible(False)
         sizes.set_title("Training examples")
-        numbers = csv_text(["client", "examples", *classes], rows, digits=6)
-        save(Drawing(figure, title, [*notes, *missing_note], lines, numbers), path)
+        save(Drawing(figure, title, [*notes, *absent], lines, numbers), path)
     return lines
 
 
@@ -61,8 +60,7 @@ def partition_lines(counts: np.ndarray) -> list[str]:
     return [
         f"{len(counts)} clients with {sizes.min()} / {np.median(sizes):g} / {sizes.max()} training examples "
         "(least / median / most)",
-        f"mean largest class share {largest:.3f}; {kinds:.1f} classes per client on average, of "
-        f"{(counts.sum(0) > 0).sum()}",
+        f"mean largest class share {largest:.3f}; {kinds:.1f} classes per client on average, of {counts.any(0).sum()}",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from knot_runner.metrics import METRICS
 from knot_runner.records import ROUNDS_FILE
@@ -23,6 +23,7 @@ from knot_runner.report.compare.settings import (
     typed_column,
     written,
 )
+from knot_runner.report.figures import marks
 from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, SeriesLook, SeriesLooks
 from knot_runner.report.figures.points import CLIENTS, PROGRESS, column_of, labels_of, points_of
 from knot_runner.report.figures.style import (
@@ -30,7 +31,6 @@ from knot_runner.report.figures.style import (
     READING,
     Drawing,
     figure_of,
-    limit_to_shares,
     nth_color,
     panels,
     scale_colors,
@@ -40,7 +40,7 @@ from knot_runner.report.frame import RunSet, run_set
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import variant
-from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.report.series import estimates
 from knot_runner.report.tables.footnotes import not_counted
 from knot_runner.util.errors import UserError, counted
 
@@ -135,12 +135,11 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     settings = shown.settings
     apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
     used = [*apart, *({x} & set(settings))]
+    by = [resolve_key(key, settings) for key in key_names(request.by or "")]
     if request.by is None:
         differing = shown.differing()
         keys = [*used, *identifying_keys(differing, used)]
         by = [key for key in telling(differing, keys, (*KEPT, *used)) if key not in used]
-    else:
-        by = [resolve_key(key, settings) for key in key_names(request.by)]
     grouped = shown.grouped([*used, *by])
     measures = [y] if y in known_measures(shown) else []
     rows = grouped.runs.row.nunique()
@@ -152,13 +151,12 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
-        points = points.assign(
-            panel=labels_of(settings, [*apart, *by]), series=pd.Categorical(points.true, points.true.unique())
-        )
+        points = points.assign(series=pd.Categorical(points.true, points.true.unique()))
+        apart += by
     else:
-        points = points.assign(panel=labels_of(settings, apart), series=labels_of(settings, by))
+        points = points.assign(series=labels_of(settings, by))
     looks = _looks(settings.loc[points.index.unique()], by, points.series)
-    drawing, grid = _draw(points, x, y, request, looks)
+    drawing, grid = _draw(points.assign(panel=labels_of(settings, apart)), x, y, request, looks)
     return replace(drawing, notes=[*drawing.notes, *notes]), grid
 
 
@@ -188,12 +186,13 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     The largest drawn value is known for shares only, and None for other numbers.
     """
     title = measure_title(key)
+    label, scale = AXIS_LABELS.get(key, (short_names([title])[title], 1.0))
     group = title.partition(".")[0]
     if group in METRICS:
         metric = METRICS[group]
+        scale = metric.scale
         label = title.replace(group, metric.title, 1) + AXIS_UNITS.get(metric.unit, "")
-        return label, metric.scale, metric.scale if metric.top == 1 else None
-    label, scale = AXIS_LABELS.get(key, (short_names([title])[title], 1.0))
+        return label, scale, scale if metric.top == 1 else None
     return label, scale, 100.0 if "(%)" in label else None
 
 
@@ -210,17 +209,12 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     names = points.series.cat.categories
     cells = list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
-    most = len(PALETTE)
-    if mark in ("curve", "scatter"):
-        most = MOST_SERIES
+    most = MOST_SERIES if mark in ("curve", "scatter") else len(PALETTE)
     if len(cells) > MOST_SERIES:
         raise UserError(f"expected at most {MOST_SERIES} panels, got {len(cells)}. Select fewer runs", "plot")
     if len(names) > most and not is_map:
         raise UserError(f"expected at most {most} lines, got {len(names)}. Use fewer runs or keys in --by", "plot")
-    across = 2 if is_map else 3
-    if request.row and not request.col:
-        across = 1
-    across = min(len(cells), across)
+    across = 1 if request.row and not request.col else min(len(cells), 2 if is_map else 3)
     height = HEIGHTS[len(cells) > 1]
     if is_map:
         height = max(height, MAP_ROW * len(names) + 1.2)
@@ -231,7 +225,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     if not is_map:
         for axes in grid:
             if top:
-                limit_to_shares(axes, top)
+                marks.limit_to_shares(axes, top)
             spec = axes.get_subplotspec()
             if spec and not spec.is_first_col():
                 axes.set_ylabel("")
@@ -242,7 +236,12 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
         shown = summary.groupby(["panel", "series"], observed=True).tail(1)
     elif mark == CONFUSION:
         shown = summary[summary.series.astype(str) == summary.place.astype(str)]
-    lines = [_line(row, x_label, y_label) for row in shown.itertuples()]
+    lines = []
+    for row in shown.itertuples():
+        at = row.place if isinstance(row.place, str) else f"{row.x:.4g}"
+        words = filter(None, (row.panel, row.series, f"{x_label} {at}", y_label))
+        interval = f" [{row.low:.4g}, {row.high:.4g}]" if row.n > 1 else ""
+        lines.append(f"{', '.join(words)} {row.value:.4g}{interval}, n={row.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
     if request.smooth > 1:
@@ -250,14 +249,6 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
     numbers = csv_text(list(summary), summary.itertuples(index=False))
     return Drawing(figure, title[0].upper() + title[1:], [note], lines, numbers), grid
-
-
-def _line(row: Any, x_label: str, y_label: str) -> str:
-    """Describe a ``row`` of :func:`_summary` in words."""
-    x = row.place if isinstance(row.place, str) else f"{row.x:.4g}"
-    words = filter(None, (row.panel, row.series, f"{x_label} {x}", y_label))
-    interval = f" [{row.low:.4g}, {row.high:.4g}]" if row.n > 1 else ""
-    return f"{', '.join(words)} {row.value:.4g}{interval}, n={row.n}"
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
@@ -298,20 +289,12 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
     The mean is in ``value``, and the interval is from ``low`` to ``high``. Boxes have the median and quartiles instead.
     Curves only have the places with the largest number of runs in the series.
     """
-    import pandas as pd
-
     keys = ["panel", "series", "place"]
-    rows = []
-    for cell, members in points.groupby(keys, observed=True):
-        estimate = mean_estimate(members.y.groupby(level=0).mean().tolist(), top)  # a value for each run
-        numbers = (estimate.mean, *estimate.band)
-        if estimate.n == 1:
-            numbers = (estimate.mean,) * 3
-        if mark == "box":
-            numbers = members.y.quantile([0.5, 0.25, 0.75])
-        rows.append((*cell, members.x.mean(), *numbers, estimate.n))
-    summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
-    most = summary.groupby(keys[:2], observed=True).n.transform("max")
-    if mark == "curve":
-        summary = summary[summary.n == most]
-    return summary
+    points = points.rename_axis("seed").rename(columns={"y": "value"}).reset_index().sort_values(keys)
+    summary = estimates(points, keys[:2], everywhere=mark == "curve").astype(points.dtypes[keys])
+    cells = points.groupby(keys, observed=True)
+    if mark == "box":
+        summary[["value", "low", "high"]] = cells.value.quantile([0.5, 0.25, 0.75]).unstack().to_numpy()
+    else:
+        summary[["low", "high"]] = summary[["low", "high"]].clip(None if top is None else 0.0, top)
+    return summary.join(cells.x.mean(), on=keys)[[*keys, "x", "value", "low", "high", "n"]]

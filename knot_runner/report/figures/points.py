@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.compare.measures import measure_title, resolve_measure
 from knot_runner.report.compare.settings import GROUP_NAMES, resolve_key, row_numbers, short_names
-from knot_runner.report.confusion import confusion_rows
+from knot_runner.report.confusion import confusion_shares
 from knot_runner.report.figures.marks import CONFUSION
 from knot_runner.report.frame import RunSet
 from knot_runner.report.render.table_model import display
@@ -17,7 +17,6 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, rounds
 from knot_runner.results import BYTES, FLOPS
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +37,7 @@ def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
     import pandas as pd
 
     if x in PROGRESS or y in (CLIENTS, CONFUSION):
-        frames = {i: pd.json_normalize(_rows(run, y)) for i, run in done.runs.run.items()}
+        frames = {i: _rows(run, y) for i, run in done.runs.run.items()}
         numbers = pd.concat(frames, names=["run"]).droplevel(1)
         for name, columns in SUMS.items():
             if set(columns) <= set(numbers):
@@ -48,7 +47,7 @@ def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
     return done.settings.drop(columns=numbers.columns, errors="ignore").join(numbers, how="right")
 
 
-def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
+def _rows(run: MeasuredRun, y: str) -> pd.DataFrame:
     """Return the rows of rounds.jsonl, with the accuracy changes in each round added.
 
     If ``y`` is ``clients`` or ``confusion``, return a row for each client or pair of classes.
@@ -56,20 +55,21 @@ def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
     import pandas as pd
 
     if y == CONFUSION:
-        return confusion_rows(run)
+        return confusion_shares(run)
     log = rounds(run) if has_record(run.folder, run.result, ROUNDS_FILE) else []
-    if y == CLIENTS:
-        evaluated = [row[y] for row in log if y in row]
-        return [{y: value} for value in evaluated[-1]] if evaluated else []
-    before = pd.Series(dtype=float)
+    before = evaluated = pd.Series(dtype=float)
     for row in log:
-        now = pd.Series(row.pop("clients", []), dtype=float)
+        now = pd.Series(row.pop(CLIENTS, []), dtype=float)
+        if len(now):
+            evaluated = now
         if "after" in row:
             trained = pd.Series(row["after"], row["participants"], dtype=float)
             row["participants_change"] = (now - trained).mean()
             row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
         before = now
-    return log
+    if y == CLIENTS:
+        log = [{y: value} for value in evaluated]
+    return pd.json_normalize(log)
 
 
 def column_of(name: str, points: pd.DataFrame) -> str:

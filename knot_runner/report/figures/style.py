@@ -18,13 +18,13 @@ from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Band
 from knot_runner.report.tables.footnotes import not_counted, sources
 from knot_runner.results import ClassNames
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -50,6 +50,8 @@ READING = {
     "heatmap": "Means over {}.",
     "confusion": "Rows add up to 100%. Means over {}.",
 }
+#: Heads of the estimates in CSV files.
+BAND_HEADS = ("mean", "low", "high", "seeds")
 #: Font size in print, in points.
 PRINT_SIZE = 8
 #: Maximum number of names along an axis.
@@ -167,17 +169,16 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     """Return a dict from name (method and distinguishing settings) to its runs, which differ only in the seed."""
-    groups = by_key(((run.method, run.label), run) for run in runs)
-    labels = spelled_labels(label for _, label in groups)
-    several_methods = len({method for method, _ in groups}) > 1
+    labels = spelled_labels(run.label for run in runs)
     short = {label: short_line(text) for label, text in labels.items()}
     if len(set(short.values())) == len(labels):
         labels = short
-    named = {}
-    for (method, label), members in groups.items():
-        head = display(method) if several_methods or not label else ""
-        named[plain(f"{head} {labels[label]}".strip())] = members
-    return named
+    several_methods = len({run.method for run in runs}) > 1
+    named = []
+    for run in runs:
+        head = display(run.method) if several_methods or not run.label else ""
+        named.append((plain(f"{head} {labels[run.label]}".strip()), run))
+    return by_key(named)
 
 
 def seed_list(runs: Iterable[Run]) -> str:
@@ -217,9 +218,7 @@ def label_colors(labels: ClassNames) -> list[Any]:
     possible.
     """
     points = np.asarray(labels.coordinates, dtype=float)
-    if points.shape[1] != 1:
-        return [nth_color(i) for i in range(len(points))]
-    return scale_colors(points[:, 0])
+    return list(map(nth_color, range(len(points)))) if points.shape[1] != 1 else scale_colors(points[:, 0])
 
 
 def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
@@ -230,24 +229,19 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
     return [colormaps["viridis"](share) for share in 0.92 * ranks / max(ranks.max(), 1)]
 
 
-def draw_band(axes: Axes, line: Band, color: Any, filled: bool = True, **look: Any) -> None:
-    """Draw the mean over seeds as a line styled by ``look``, and the 95% interval as an area if ``filled``.
+def draw_band(
+    axes: Axes, line: pd.DataFrame, color: Any, place: str = "place", filled: bool = True, **look: Any
+) -> None:
+    """Draw a series of ``estimates``: the means as a line styled by ``look`` and, if ``filled``, the intervals.
 
-    The area may exceed the axes: with two or three seeds, axes that include the whole area would hide differences
-    between lines.
+    The area may exceed the axes. Axes that include all of it would hide differences between lines of few seeds.
     """
-    axes.plot(line.places, line.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
+    axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         of_lines = axes.dataLim.frozen()
-        axes.fill_between(line.places, line.low, line.high, color=color, alpha=0.1, lw=0)
+        axes.fill_between(line[place], line.low, line.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
-
-
-def limit_to_shares(axes: Axes, top: float) -> None:
-    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
-    (low, high), edge = axes.get_ylim(), 0.015 * top
-    axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:

@@ -135,6 +135,8 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
 
 def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """Return the content of the page that :func:`write_page` writes."""
+    import pandas as pd
+
     unique = {job.run_id: job for job in jobs}  # several settings of a grid may be one run
     runs = load_runs(unique.values(), request.command)
     if not any(run.status in ("done", "diverged") for run in runs):
@@ -155,19 +157,13 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
             unjudged = str(problem)
     settings = values_by_setting([job.config for job in jobs])
     standings = [(run, _standing(run, unfinished)) for run in runs]
-    return Page(request, table, figures, verdicts, unjudged, settings, standings, *_versions(runs))
-
-
-def _versions(runs: Sequence[Run]) -> tuple[dict[str, list[str]], list[int]]:
-    """Return the distinct provenance of results by key, and the number of runs with each; see :class:`Page`."""
-    import pandas as pd
-
-    results = [run.result for run in runs if run.result]
-    facts = pd.DataFrame([result.versions for result in results], dtype=object)
-    for key in MADE_BY:
-        facts[key] = [getattr(result, key, None) or None for result in results]
-    distinct = facts.dropna(axis=1, how="all").astype(object).fillna("-").astype(str).value_counts()
-    return distinct.index.to_frame().to_dict("list"), distinct.tolist()
+    made_by = []
+    for run in runs:
+        if run.result:
+            made_by.append(run.result.versions | {key: getattr(run.result, key, None) or None for key in MADE_BY})
+    facts = pd.DataFrame(made_by, dtype=object).dropna(axis=1, how="all").fillna("-").astype(str).value_counts()
+    versions = facts.index.to_frame().to_dict("list")
+    return Page(request, table, figures, verdicts, unjudged, settings, standings, versions, facts.tolist())
 
 
 def _draw(
@@ -205,9 +201,9 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     """
     if run.status == "missing":
         return unfinished.get(run.run_id, Standing("missing"))
-    notes = run.result.notes if run.result else []
-    cause = notes[-1] if run.status == "diverged" and notes else run.problem
-    return Standing(run.state, cause)
+    if run.status == "diverged" and run.result and run.result.notes:
+        return Standing(run.state, run.result.notes[-1])
+    return Standing(run.state, run.problem)
 
 
 def render_page(page: Page, folder: Path | None = None) -> str:
@@ -217,8 +213,8 @@ def render_page(page: Page, folder: Path | None = None) -> str:
     page, from which the page links to run folders. Without ``folder``, runs have no links.
     """
     links = {}
-    for run, _ in page.jobs:
-        if run.result and folder is not None:
+    for run, _ in page.jobs if folder else ():
+        if run.result:
             links[run.run_id] = quote(Path(os.path.relpath(run.folder, folder)).as_posix()) + "/"
     return _template().render(page=page, links=links)
 

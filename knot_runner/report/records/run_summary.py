@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group
 from rich.text import Text
@@ -43,10 +43,16 @@ def metrics_summary(name: str, result: RunResult) -> Group:
     return run_view(name, result, ["metric", "value"], _overall(result), cost_lines(result))
 
 
-def _overall(result: RunResult) -> list[tuple[str, list[Text]]]:
+def _overall(result: RunResult) -> list[SummaryRow]:
     """Return a row per metric, with its value over all data sets."""
-    values = {METRICS[metric].title: lookup(result, f"metrics.{metric}.ALL") for metric in accuracy_first()}
-    return [(title, [bold(number(value, 3))]) for title, value in values.items() if value is not None]
+    keys = {METRICS[metric].title: f"metrics.{metric}.ALL" for metric in accuracy_first()}
+    return _number_rows(result, keys)
+
+
+def _number_rows(result: RunResult, keys: dict[str, str]) -> list[SummaryRow]:
+    """Return a row per title of ``keys`` whose dotted key the ``result`` has."""
+    values = {title: lookup(result, key) for title, key in keys.items()}
+    return [(title, [_score(value)]) for title, value in values.items() if value is not None]
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
@@ -54,8 +60,7 @@ def _overall(result: RunResult) -> list[tuple[str, list[Text]]]:
 
 def stages_summary(name: str, result: StagesResult) -> Group:
     """Return the summary of a distillation."""
-    epoch = result.selected_epoch
-    measures = [metric for metric in METRICS if metric in result.metrics]
+    measures = _measures(result)
     names = dict.fromkeys(itertools.chain(*(result.metrics[metric] for metric in measures)))
     names.pop("ALL", None)
     rows: list[SummaryRow] = []
@@ -64,19 +69,26 @@ def stages_summary(name: str, result: StagesResult) -> Group:
             rows.append(None)
         title = data + (" (global)" if data in result.global_sets else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
+    return run_view(name, result, ["data set", *map(_head, measures)], rows, _stages_lines(result))
+
+
+def _stages_lines(result: StagesResult) -> Iterator[str]:
+    epoch = result.selected_epoch
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     if result.parties:
         what = "model of each party on its own test set: trained alone -> after mutual learning"
-    lines = [f"{what}; {_short_names()}"]
+    yield f"{what}; {_short_names()}"
     ensemble = lookup(result, "baselines.ensemble")  # the mean of all teachers' probabilities
     if ensemble:
         values = ", ".join(f"{_head(metric)} {number(value, 3)}" for metric, value in ensemble.items())
-        lines.append(f"ensemble of the teachers, on the global model's test set: {values}")
+        yield f"ensemble of the teachers, on the global model's test set: {values}"
     if epoch is not None:
-        kept = f"epoch {epoch}" if epoch else "epoch 0, the undistilled global model"
-        lines.append(f"selected: the weights of {kept}")
-    lines += cost_lines(result)
-    return run_view(name, result, ["data set", *map(_head, measures)], rows, lines)
+        yield f"selected: the weights of epoch {epoch or '0, the undistilled global model'}"
+    yield from cost_lines(result)
+
+
+def _measures(result: RunResult) -> list[str]:
+    return [metric for metric in METRICS if metric in result.metrics]
 
 
 def _head(metric: str) -> str:
@@ -90,12 +102,11 @@ def _short_names() -> str:
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
-    distilled = result.selected_epoch is not None
-    before = (result.before or {}).get(metric, {}).get(dataset) if distilled else None
-    after = result.metrics[metric].get(dataset)
-    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM)
-    text.append(number(after, 3) if after is not None else "-", style="not dim bold")
-    return text
+    before = (result.before or {}).get(metric, {}).get(dataset)
+    text = Text(style=DIM)
+    if before is not None and result.selected_epoch is not None:
+        text.append(f"{number(before, 3)} -> ")
+    return text.append(_score(result.metrics[metric].get(dataset)))
 
 
 # ----------------------------------------------------------------------------------------------------------- federated
@@ -103,122 +114,86 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
     """Return the summary of a federated run."""
-    rows = _overall(result)
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
-    for key, title in titles.items():
-        if (value := lookup(result, f"metrics.client_accuracy.{key}")) is not None:
-            rows.append((f"accuracy over clients, {title}", [bold(number(value, 3))]))
-    best = result.best
-    sizes = result.datasets
-    distilled = result.distilled
-    lines = [f"best accuracy {number(best.accuracy, 3)} after {counted(best.round, 'round')}"]
-    lines += _reached(result) + _on_clock(result) + cluster_lines(result)
-    if distilled is not None:
-        gained = f": average change of accuracy {distilled.gain:+.3f}" if distilled.gain is not None else ""
-        lines.append(f"distilled in {counted(distilled.rounds, 'round')}{gained}")
+    over = {f"accuracy over clients, {title}": f"metrics.client_accuracy.{key}" for key, title in titles.items()}
+    rows = [*_overall(result), *_number_rows(result, over)]
+    heads = (EVALUATED.get(str(result.evaluated), "after the last round"), "")
+    return run_view(name, result, heads, rows, _federated_lines(result))
+
+
+def _federated_lines(result: FederatedResult) -> Iterator[str]:
+    rounds = counted(result.rounds, "round")
+    yield f"best accuracy {number(result.best.accuracy, 3)} after {counted(result.best.round, 'round')}"
+    which = MODELS.get(str(result.evaluated))
+    if result.target is None:
+        yield "rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"
+    else:
+        end = f"not reached in {rounds}"
+        if result.rounds_to_target is not None:
+            end = f"reached after {counted(result.rounds_to_target, 'round')}"
+        yield f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"
+    if fleet := result.fleet:
+        first = result.time_to_target
+        reached = "" if first is None else f"target after {first:,.0f} s of "
+        parts = [f"{reached}{fleet.clock:,.0f} s; {fleet.arrived:,} updates"]
+        if fleet.staleness:
+            parts.append(f"{fleet.staleness:.1f} server steps old on average")
+        lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
+        parts += [f"{count:,} {what}" for what, count in lost.items() if count]
+        yield f"virtual clock: {', '.join(parts)}"
+    yield from cluster_lines(result)
+    if distilled := result.distilled:
+        gained = "" if distilled.gain is None else f": average change of accuracy {distilled.gain:+.3f}"
+        yield f"distilled in {counted(distilled.rounds, 'round')}{gained}"
     if result.models:
         each = []
         for architecture, score in result.models.items():
-            accuracy = "-" if score.accuracy is None else number(score.accuracy, 3)
-            each.append(f"{architecture} ({score.clients} clients) {accuracy}")
-        lines.append(f"accuracy by architecture: {', '.join(each)}")
+            each.append(f"{architecture} ({score.clients} clients) {_score(score.accuracy)}")
+        yield f"accuracy by architecture: {', '.join(each)}"
+    if facts := result.personalization:
+        point = facts.points[facts.chosen]
+        of_models = f"each client's own model, after {point.epochs} more epochs"
+        if point.alpha == 0:
+            of_models = "the models of the last round were the best on the held-out examples"
+        yield f"{plain(facts.kind)}: {of_models}"
+        for key in ("id_accuracy", "ood_accuracy"):
+            before, after = (number(getattr(models, key), 3) for models in (facts.start, point))
+            yield f"{key.partition('_')[0].upper()} accuracy {before} after the last round -> {after}"
+    if result.unseen:
+        yield f"{result.unseen} more clients participated in no round; they are the unseen clients"
+    if privacy := result.privacy:
+        epsilon = "infinity" if privacy.epsilon is None else f"{privacy.epsilon:.3g}"
+        by = f"({privacy.accountant}, simulated)" if privacy.accountant else "(without noise)"
+        after = counted(privacy.rounds, "round")
+        yield f"(epsilon, delta) = ({epsilon}, {privacy.delta:.2g}) at user level after {after} {by}"
+        yield f"neighboring relation of epsilon: {privacy.neighbors} one client"
+        if privacy.clipped is not None:
+            clip = "nothing is clipped" if privacy.clip_norm is None else f"{privacy.clipped:.0%} of updates clipped"
+            yield f"{clip}, median norm {number(privacy.median_norm, 3)}"
+    sizes = result.datasets
+    yield f"{result.clients} clients with {sizes.train:,} training examples; {sizes.test:,} test examples"
     largest = "up to " if result.models else ""
-    lines += [
-        *personal_lines(result),
-        *_privacy_lines(result),
-        f"{result.clients} clients with {sizes.train:,} training examples; {sizes.test:,} test examples",
-        f"{result.model}, {largest}{result.parameters:,} parameters; "
-        f"{counted(result.rounds, 'round')} on engine {result.engine} "
-        f"in {result.seconds.rounds:,.0f} s",
-        *cost_lines(result),
-    ]
-    return run_view(name, result, (EVALUATED.get(str(result.evaluated), "after the last round"), ""), rows, lines)
+    yield (
+        f"{result.model}, {largest}{result.parameters:,} parameters; {rounds} on engine {result.engine} "
+        f"in {result.seconds.rounds:,.0f} s"
+    )
+    yield from cost_lines(result)
 
 
-def cluster_lines(result: FederatedResult) -> list[str]:
-    """Return lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
+def cluster_lines(result: FederatedResult) -> Iterator[str]:
+    """Yield lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
 
     They also state the agreement with known groups.
     """
     clusters = result.clusters
     if clusters is None:
-        return []
+        return
     if clusters.graph == "none":
-        return ["one cluster of all clients (method.clustering.graph=none)"]
-    sizes = ", ".join(map(str, clusters.sizes))
-    lines = [f"{clusters.count} clusters ({clusters.graph}) of {sizes} clients"]
+        yield "one cluster of all clients (method.clustering.graph=none)"
+        return
+    yield f"{clusters.count} clusters ({clusters.graph}) of {', '.join(map(str, clusters.sizes))} clients"
     if clusters.ari is not None:
-        lines.append(f"adjusted Rand index with the planted groups {number(clusters.ari, 3)} (1: identical; 0: chance)")
-    return lines
-
-
-def _reached(result: FederatedResult) -> list[str]:
-    """Return a line such as ``target 0.740 not reached in 30 rounds``, or how to set a target."""
-    if result.target is None:
-        return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
-    first = result.rounds_to_target
-    trained = counted(result.rounds, "round")
-    end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
-    which = MODELS.get(str(result.evaluated))
-    return [f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"]
-
-
-def _privacy_lines(result: FederatedResult) -> list[str]:
-    """Return the line on private training: its epsilon and delta, and the share of clipped updates.
-
-    For example ``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``.
-    """
-    facts = result.privacy
-    if facts is None:
-        return []
-    epsilon = "infinity" if facts.epsilon is None else f"{facts.epsilon:.3g}"
-    after = counted(facts.rounds, "round")
-    by = f" ({facts.accountant}, simulated)" if facts.accountant else " (without noise)"
-    lines = [f"(epsilon, delta) = ({epsilon}, {facts.delta:.2g}) at user level after {after}{by}"]
-    lines.append(f"neighboring relation of epsilon: {facts.neighbors} one client")
-    if facts.clipped is not None:
-        clip = "nothing is clipped" if facts.clip_norm is None else f"{facts.clipped:.0%} of updates clipped"
-        lines.append(f"{clip}, median norm {number(facts.median_norm, 3)}")
-    return lines
-
-
-def _on_clock(result: FederatedResult) -> list[str]:
-    """Return a line that summarizes a fleet's virtual clock.
-
-    For example ``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``.
-    """
-    fleet = result.fleet
-    first = result.time_to_target
-    if fleet is None:
-        return []
-    end = f"{fleet.clock:,.0f} s" if first is None else f"target after {first:,.0f} s of {fleet.clock:,.0f} s"
-    facts = [f"{fleet.arrived:,} updates"]
-    if fleet.staleness:
-        facts.append(f"{fleet.staleness:.1f} server steps old on average")
-    lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
-    facts += [f"{count:,} {what}" for what, count in lost.items() if count]
-    return [f"virtual clock: {end}; {', '.join(facts)}"]
-
-
-def personal_lines(result: FederatedResult) -> list[str]:
-    """Return lines on the clients' reported models, and on their gains and losses since the last round."""
-    lines = []
-    facts = result.personalization
-    if facts is not None:
-        point = facts.points[facts.chosen]
-        start = facts.start
-        which = f"each client's own model, after {point.epochs} more epochs"
-        if point.alpha == 0:
-            which = "the models of the last round were the best on the held-out examples"
-        lines.append(f"{plain(facts.kind)}: {which}")
-        for title, before, after in (
-            ("ID", start.id_accuracy, point.id_accuracy),
-            ("OOD", start.ood_accuracy, point.ood_accuracy),
-        ):
-            lines.append(f"{title} accuracy {number(before, 3)} after the last round -> {number(after, 3)}")
-    if result.unseen:
-        lines.append(f"{result.unseen} more clients participated in no round; they are the unseen clients")
-    return lines
+        yield f"adjusted Rand index with the planted groups {number(clusters.ari, 3)} (1: identical; 0: chance)"
 
 
 # ---------------------------------------------------------------------------------------------- distillation by terms
@@ -226,24 +201,26 @@ def personal_lines(result: FederatedResult) -> list[str]:
 
 def distill_summary(name: str, result: DistillResult) -> Group:
     """Return the measures of the student and the teachers, and the weight and first ratio of every loss term."""
-    measures = [metric for metric in METRICS if metric in result.metrics]
+    measures = _measures(result)
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []
     for model, values in models.items():
-        rows.append((model, [bold(number(values[metric], 3) if metric in values else "-") for metric in measures]))
-    lines = [f"on the test set; {_short_names()}"]
+        rows.append((model, [_score(values.get(metric)) for metric in measures]))
+    return run_view(name, result, ["model", *map(_head, measures)], rows, _distill_lines(result))
+
+
+def _distill_lines(result: DistillResult) -> Iterator[str]:
+    yield f"on the test set; {_short_names()}"
     phases = [(f"phase {i}, {phase.epochs} epochs: ", phase.terms) for i, phase in enumerate(result.phases or [], 1)]
     for when, terms in [*phases, ("", result.terms)]:
-        for name_of_term, term in terms.items():
-            facts = f"weight {term.weight:.3g}, initially {term.ratio:.3g} times the cross-entropy"
-            lines.append(f"{when}{plain(name_of_term)}: {facts}")
+        for name, term in terms.items():
+            yield f"{when}{plain(name)}: weight {term.weight:.3g}, initially {term.ratio:.3g} times the cross-entropy"
     if synthesis := result.synthesis:
         released = synthesis.released
         size = f"{plain(released.kind)}, {released.floats:,} numbers, {released.bytes:,} bytes"
-        lines.append(f"{synthesis.images:,} images generated by {plain(synthesis.kind)}; released: {size}")
-    lines.append(f"selected: the weights of epoch {result.selected_epoch}")
-    lines += cost_lines(result)
-    return run_view(name, result, ["model", *map(_head, measures)], rows, lines)
+        yield f"{synthesis.images:,} images generated by {plain(synthesis.kind)}; released: {size}"
+    yield f"selected: the weights of epoch {result.selected_epoch}"
+    yield from cost_lines(result)
 
 
 # ---------------------------------------------------------------------------------------------------- building blocks
@@ -269,7 +246,12 @@ def run_view(
 
 def bold(text: str) -> Text:
     """Return the main value of a row, in bold."""
-    return Text(text, style="bold")
+    return Text(text, style="not dim bold")
+
+
+def _score(value: float | None) -> Text:
+    """Return the main value of a row with three digits; a dash if it is missing."""
+    return bold("-" if value is None else number(value, 3))
 
 
 def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
@@ -277,11 +259,11 @@ def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
     return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
 
 
-def cost_lines(result: RunResult) -> list[str]:
-    """Return a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
+def cost_lines(result: RunResult) -> Iterator[str]:
+    """Yield a line such as ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; no line for results without costs."""
     costs = result.costs
     if costs is None:
-        return []
+        return
     text = f"{quantity(costs.bytes_up, 'B')} up, {quantity(costs.bytes_down, 'B')} down"
     by_side = {"clients": costs.client_flops, "server": costs.server_flops}
     known = [f"{quantity(flops, 'FLOP')} at {side}" for side, flops in by_side.items() if flops]
@@ -290,7 +272,6 @@ def cost_lines(result: RunResult) -> list[str]:
         text += f"; {', '.join(known)}"
     if unknown:
         text += f"; FLOPs at {' and '.join(unknown)} not counted"
-    reached = costs.bytes_to_target
-    if reached is None:
-        return [text]
-    return [text, f"{quantity(reached, 'B')} up and down until the target was reached"]
+    yield text
+    if costs.bytes_to_target is not None:
+        yield f"{quantity(costs.bytes_to_target, 'B')} up and down until the target was reached"

@@ -5,14 +5,16 @@ Every text passes through :func:`text_line` or a column, which remove control ch
 
 from __future__ import annotations
 
+import copy
+import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
@@ -47,30 +49,20 @@ def print_line(console: Console, text: str, style: str = "") -> None:
     console.print(text_line(text, style), soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class TerminalColumn:
-    """A column of a terminal table.
+class TerminalColumn(Column):
+    """A column of a terminal table: rich's column, whose ``head`` is plain text.
 
-    Attributes:
-        right: Whether cells align right, as for numbers.
-        no_wrap: Whether cells stay on one line.
-        overflow: How long cells are shortened.
-        ratio: The share of the width, if the table fills the width.
+    ``right`` aligns cells right, as for numbers. ``look`` are further options of rich's column.
     """
 
-    head: str | Text = ""
-    right: bool = False
-    no_wrap: bool = False
-    overflow: Literal["ellipsis", "fold"] = "ellipsis"
-    style: str = ""
-    ratio: int | None = None
+    def __init__(self, head: str | Text = "", right: bool = False, **look: Any) -> None:
+        super().__init__(_cell_text(head), justify="right" if right else "left", **look)
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
     """Return a table of items with bold heads, or without heads if no column has one."""
-    has_heads = any(column.head for column in columns)
-    table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
-    return _filled(table, columns, rows)
+    has_heads = any(column.header for column in columns)
+    return _filled(columns, rows, title=title or None, box=None, padding=(0, 2, 0, 0), show_header=has_heads)
 
 
 def results_grid(
@@ -80,24 +72,19 @@ def results_grid(
 
     ``padding`` is the space above, right of, below and left of the text in a cell.
     """
-    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=""), columns, rows)
+    return _filled(columns, rows, box=None, padding=padding, pad_edge=False, header_style="")
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
     """Return a table of numbers of one run, titled with its name, with lines below the heads and between parts."""
-    table = Table(
-        title=text_line(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
+    return _filled(
+        columns, rows, title=text_line(title, "bold"), box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
     )  # fmt: skip
-    return _filled(table, columns, rows)
 
 
-def _filled(table: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
-    for column in columns:
-        table.add_column(
-            _cell_text(column.head), justify="right" if column.right else "left", style=column.style,
-            overflow=column.overflow, no_wrap=column.no_wrap, ratio=column.ratio,
-        )  # fmt: skip
+def _filled(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], **look: Any) -> Table:
+    table = Table(*copy.deepcopy(list(columns)), title_justify="left", **look)  # a column keeps its table's cells
     for row in rows:
         if row is None:
             table.add_section()
@@ -153,17 +140,16 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, s
     """Return one grid."""
     head_columns = len(table.heads) if wide_heads else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
-    right = table.right or [False] * len(table.heads)
     columns = []
-    for head, is_right in zip(table.heads[:head_columns], right, strict=False):
-        columns.append(TerminalColumn(Text(lead + plain(head)), right=is_right, no_wrap=not stacked))
+    for head, is_right in itertools.zip_longest(table.heads[:head_columns], table.right[:head_columns]):
+        columns.append(TerminalColumn(Text(lead + plain(head)), bool(is_right), no_wrap=not stacked))
     for group in groups:
         for i, column in enumerate(group.columns):
             above = "global\n" if column in group.of_global else lead
             columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
     rows = []
     for row in table.rows:
-        texts = [text_line(head) for head in row.heads[:head_columns]]
+        texts = list(map(text_line, row.heads[:head_columns]))
         below = [short_line(head) for head in row.heads[head_columns:] if head]
         if table.keys:
             named = zip(table.heads[head_columns:], row.heads[head_columns:], strict=True)
@@ -178,10 +164,6 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, s
 
 def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     value, half, paper = cell_texts(cell, group)
-    text = Text(value)
-    if half:
-        below = stacked or half.startswith(" ")  # [low, high] is wide
-        text.append("\n" + "\n".join(textwrap.wrap(half.strip(), NARROW_CELL)) if below else half)
-    if paper:
-        text.append("\n" + paper, style=DIM)
-    return text
+    if stacked or half.startswith(" "):  # [low, high] is wide
+        half = "".join(f"\n{line}" for line in textwrap.wrap(half.strip(), NARROW_CELL))
+    return Text(value + half).append(f"\n{paper}" if paper else "", style=DIM)

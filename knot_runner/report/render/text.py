@@ -72,11 +72,11 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
     Groups are divided into settings, and settings common to all ``labels`` are omitted.
     """
-    by_label = {label: label_settings(label) for label in labels}
-    shared = set.intersection(*(set(facts.items()) for facts in by_label.values())) if len(by_label) > 1 else set()
+    by_label = {label: [f"{key}={value}" for key, value in label_settings(label).items()] for label in labels}
+    shared = set.intersection(*map(set, by_label.values())) if len(by_label) > 1 else set()
     shown = {}
     for label, facts in by_label.items():
-        unlike = [f"{key}={value}" for key, value in facts.items() if (key, value) not in shared]
+        unlike = [fact for fact in facts if fact not in shared]
         shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
     return shown
 
@@ -100,21 +100,12 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
-def value_text(cell: TableCell, group: ColumnGroup) -> str:
-    """Return our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are no runs."""
-    if cell.text:
-        return cell.text
-    if cell.mean is not None:
-        return signed(cell.mean, group.digits, group.signed)
-    return "div." if cell.diverged else "-"
-
-
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """Return the three texts of a printed cell: mean, interval and the paper's number.
 
-    The mean is :func:`value_text`. The interval is ``±0.010`` or, without an interval, the standard deviation in the
-    same form, or "". The paper's number is in parentheses, with its printed digits and standard deviation, or "" if the
-    paper prints no number.
+    The mean is ``div.`` if runs diverged and none finished, and ``-`` if there are no runs. The interval is ``±0.010``
+    or, without an interval, the standard deviation in the same form, or "". The paper's number is in parentheses, with
+    its printed digits and standard deviation, or "" if the paper prints no number.
     """
     half = cell.std if cell.half is None else cell.half
     interval = ""
@@ -126,7 +117,10 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
         digits = min(group.digits, group.paper_digits)
         spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
         paper = f"({signed(cell.paper, digits, group.signed)}{spread})"
-    return value_text(cell, group), interval, paper
+    value = cell.text or ("div." if cell.diverged else "-")
+    if cell.mean is not None and not cell.text:
+        value = signed(cell.mean, group.digits, group.signed)
+    return value, interval, paper
 
 
 def too_few_seeds(estimate: Estimate) -> str:
@@ -138,8 +132,7 @@ def too_few_seeds(estimate: Estimate) -> str:
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
     count = seeds_to_decide(estimate.mean, estimate.half, estimate.n)
-    about = f"~{count}" if count else f">{MAX_SEEDS}"
-    return f"n=2: too few seeds ({about})"
+    return f"n=2: too few seeds ({f'~{count}' if count else f'>{MAX_SEEDS}'})"
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
@@ -182,9 +175,9 @@ def duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+        return f"{whole // 60} min {whole % 60} s".removesuffix(" 0 s")
     hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours} h {minutes} min".removesuffix(" 0 min")
 
 
 #: Prefixes in steps of 1000.
@@ -193,9 +186,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 def prefix_of(largest: float) -> tuple[str, float]:
     """Return the prefix and factor for amounts up to ``largest``, with one to three digits before the decimal point."""
-    step = 0
-    while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
-        step += 1
+    step = sum(abs(largest) >= 1000**power for power in range(1, len(PREFIXES)))
     return PREFIXES[step], 1000.0**step
 
 

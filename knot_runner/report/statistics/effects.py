@@ -153,12 +153,10 @@ def holm(values: Sequence[float]) -> list[float]:
     Rejecting those that are at most alpha keeps the family-wise error rate at or below alpha.
     """
     order = np.argsort(values, kind="stable")
-    adjusted = [1.0] * len(values)
-    worst = 0.0
-    for rank, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(values) - rank) * values[i]))
-        adjusted[i] = worst
-    return adjusted
+    steps = np.arange(len(values), 0, -1) * np.array(values)[order]
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate(steps).clip(max=1.0)
+    return adjusted.tolist()
 
 
 @dataclass(frozen=True)

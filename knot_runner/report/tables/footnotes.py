@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.families import TASK_KINDS
@@ -25,67 +25,67 @@ MIN_SHARE = 0.5
 _MAX_NAMED = 4
 
 
-def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Return lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
+def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
+    """Yield lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
 
     ``rows`` are runs as in :func:`run_rows`, and ``names`` has the table row of each run.
     """
-    cases: dict[str, list[str]] = {}
+    cases = []
+    reasons = rows.state.where(rows.state.isin(UNUSED), rows.problem)
     for name, members in rows.groupby(names, sort=False):
-        absent = members[members.state != "done"]
+        absent = members.seed[members.state != "done"].astype(str)
         if len(absent):
-            reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
-            why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
-            case = f"{len(members) - len(absent)} of {len(members)} runs are finished ({why})."
-            cases.setdefault(case, []).append(name)
-    lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
-    return lines + not_counted(rows.run)
+            seeds = absent.groupby(reasons, sort=False).unique().map(", ".join)
+            why = "; ".join("seed " + seeds + " " + seeds.index)
+            cases.append((f"{len(members) - len(absent)} of {len(members)} runs are finished ({why}).", name))
+    for case, of_case in by_key(cases).items():
+        yield f"{first_few(of_case, _MAX_NAMED, more=' rows, each')}: {case}"
+    yield from not_counted(rows.run)
 
 
-def not_counted(runs: Iterable[Run]) -> list[str]:
-    """Return one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
+def not_counted(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
-    shown = problems[:_MAX_NAMED]
-    if len(problems) > len(shown):
-        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or from different data or versions")
-    return [f"Not counted: {problem}." for problem in shown]
+    for problem in problems[:_MAX_NAMED]:
+        yield f"Not counted: {problem}."
+    rest = len(problems) - _MAX_NAMED
+    if rest > 0:
+        yield f"Not counted: {rest} more results that are damaged, or from different data or versions."
 
 
-def sources(runs: Iterable[Run]) -> list[str]:
-    """Return lines on the kind of data, if it affects the comparison."""
+def sources(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
-    lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
+    if len(kinds) > 1:
+        yield f"The runs mix data from several sources ({', '.join(kinds)})."
     if description := embedded(runs):
-        lines.append(f"{description}: not comparable with published results.")
-    return lines + training_sizes(runs)
+        yield f"{description}: not comparable with published results."
+    yield from training_sizes(runs)
 
 
-def training_sizes(runs: Iterable[Run]) -> list[str]:
-    """Return lines on methods of one task that train on different numbers of examples."""
-    lines = []
+def training_sizes(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield lines on methods of one task that train on different numbers of examples."""
     for task, members in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in members):
             continue
-        counts: dict[str, list[str]] = {}
+        sizes = []
         for run in members:
             trained_on = run.result.datasets  # of the clients of a federated run, or the student of a distillation
             if isinstance(run.result, StagesResult):
                 trained_on = trained_on[run.result.global_sets[0]]
-            counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
-        named = "; ".join(f"{method} {', '.join(dict.fromkeys(sizes))}" for method, sizes in counts.items())
-        lines.append(f"Methods train on different numbers of examples of task {task}: {named}.")
-    return lines
+            sizes.append((run.method, f"{trained_on.train:,.0f}"))
+        named = [f"{method} {', '.join(counts)}" for method, counts in by_key(dict.fromkeys(sizes)).items()]
+        yield f"Methods train on different numbers of examples of task {task}: {'; '.join(named)}."
 
 
-def one_class(runs: Iterable[Run]) -> list[str]:
-    """Return a line on the runs whose model predicts a single class."""
+def one_class(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a line on the runs whose model predicts a single class."""
     names = []
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
             names.append(f"{run.task} {run.method} {run.result.run_id}")
     if names:
-        return [f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."]
-    return []
+        yield f"These runs predict only one class: {first_few(names, _MAX_NAMED, more=' runs')}."
 
 
 def embedded(runs: Iterable[Run]) -> str:
@@ -101,47 +101,42 @@ def comparable(runs: Iterable[Run]) -> bool:
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
-def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
-    """Return lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
+def missing_columns(
+    columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
+) -> Iterator[str]:
+    """Yield lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
 
     ``measured`` has the data sets of each run.
     """
-    lines = ["The runs have different data sets, so ALL is not comparable."] if len(set(measured)) > 1 else []
+    if len(set(measured)) > 1:
+        yield "The runs have different data sets, so ALL is not comparable."
     ours = set().union(*measured)
     absent = [name for name in columns if name not in ours | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in ours - {"ALL"})
-        lines.append(
-            f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
-        )
-    return lines
+        yield f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
 
 
-def cited(table: PrintedTable | None) -> list[str]:
-    """Return lines on the source of the printed numbers and their known errors."""
-    if table is None:
-        return []
-    number = f", Table {table.table}" if table.table is not None else ""
-    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}.", *table.notes]
+def cited(table: PrintedTable | None) -> Iterator[str]:
+    """Yield lines on the source of the printed numbers and their known errors."""
+    if table is not None:
+        number = f", Table {table.table}" if table.table is not None else ""
+        yield f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){number}."
+        yield from table.notes
 
 
-def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
-    """Return whether our data have the paper's number of classes and at least half as many training images."""
-    facts = table.cases.get(case) if table else None
-    return facts is None or all(
-        len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
-        for run in finished(runs)
-        if isinstance(run.result, FederatedResult)
-    )
-
-
-def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Return a line if the data of a case differ from the paper's data (see :func:`same_data`), or []."""
-    if table is None or same_data(members, table, case):
-        return []
-    ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]
-    theirs = table.cases[case]
-    return [
-        f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
-        f"classes, the paper's {theirs.images:,} and {theirs.classes}. The results are not comparable."
-    ]
+def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
+    """Return a line if the data of a case have other classes than the paper's, or less than half as many images."""
+    theirs = table.cases.get(case) if table else None
+    for run in finished(runs):
+        ours = run.result
+        if theirs is None or not isinstance(ours, FederatedResult):
+            continue
+        images = ours.datasets.train
+        classes = len(ours.labels.names)
+        if classes != theirs.classes or images < MIN_SHARE * theirs.images:
+            return [
+                f"{case}: ours are {images:,} training images and {classes} classes, the paper's {theirs.images:,} "
+                f"and {theirs.classes}. The results are not comparable."
+            ]
+    return []

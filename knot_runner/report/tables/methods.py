@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
@@ -18,9 +17,6 @@ from knot_runner.report.tables.footnotes import absences, cited, comparable, mis
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.results.training import StagesResult
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def methods_table(request: TableRequest) -> Parts:
@@ -63,7 +59,9 @@ def methods_by_data(
     groups: dict[ColumnGroup, str] = {}
     for metric in request.metrics:
         groups |= dict.fromkeys(_groups(metric, columns, done), metric)
-    frame = _rows_of_methods(runs)
+    frame = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
+    rank = ranks(METHOD_TITLES)  # other methods and labels keep the requested order
+    frame = frame.sort_values("method", key=lambda methods: methods.map(rank).fillna(len(rank)), kind="stable")
     shown = spelled_labels(frame.label)
     first = ARM if ARM in runs[0].config else "method"
     heads = (first, "settings") if frame.label.any() else (first,)
@@ -87,16 +85,8 @@ def methods_by_data(
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = frame.method.map(display) + frame.label.map(lambda label: label and f" {shown[label]}")
-    lines = absences(frame, named) + sources(runs) + missing_columns(columns, measured, table)
-    lines += measured_line(done) + cited(table)
-    return rows, heads, (*groups, *more), [*lines, *more_lines]
-
-
-def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return rows of methods in the paper's order. Other methods and labels keep the requested order."""
-    rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
-    rank = ranks(METHOD_TITLES)
-    return rows.sort_values("method", key=lambda methods: methods.map(rank).fillna(len(rank)), kind="stable")
+    lines = [*absences(frame, named), *sources(runs), *missing_columns(columns, measured, table)]
+    return rows, heads, (*groups, *more), [*lines, *measured_line(done), *cited(table), *more_lines]
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
@@ -116,19 +106,16 @@ def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
     return set(itertools.chain(*(run.result.global_sets for run in runs if isinstance(run.result, StagesResult))))
 
 
-def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> list[ColumnGroup]:
-    """Return a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
+def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> Iterator[ColumnGroup]:
+    """Yield a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
+    entry = METRICS[metric]
     kinds = variants(f"metrics.{metric}.ALL", [run for run in runs if metric in run.result.metrics])
     of_global = _global_sets(runs)
     marked = tuple(column for column in columns if column in of_global)
-    groups = []
     for kind in kinds:
-        name = METRICS[metric].title
-        if kind and (len(kinds) > 1 or METRICS[metric].beside):
-            name = f"{name} ({kind})"
-        title = f"{name} ({METRICS[metric].better} is better)"
+        name = f"{entry.title} ({kind})" if kind and (len(kinds) > 1 or entry.beside) else entry.title
+        title = f"{name} ({entry.better} is better)"
         group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
         if len(kinds) > 1:
             group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
-        groups.append(group)
-    return groups
+        yield group

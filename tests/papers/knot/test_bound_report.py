@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from knot_runner import FIGURES, compose
@@ -54,7 +55,8 @@ def test_bound_figure_rejects_run_without_bound(tmp_path):
 
 def series(*values):
     """Points of seed 0, 1, ... at 100, 400, ... texts."""
-    return [(("gap",), s, 100 * 4**i, value) for s, of_seed in enumerate(values) for i, value in enumerate(of_seed)]
+    points = [("gap", s, 100 * 4**i, value) for s, of_seed in enumerate(values) for i, value in enumerate(of_seed)]
+    return pd.DataFrame(points, columns=figure_bound.POINT)
 
 
 def test_slope_by_hand():
@@ -71,7 +73,7 @@ def test_slope_by_hand():
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", rising)
 
 
-def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
+def test_gap_points_align_seeds_with_different_duplicates(grid, monkeypatch):
     real = figure_bound._record
 
     def with_duplicate(one):
@@ -82,5 +84,5 @@ def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
         return record
 
     monkeypatch.setattr(figure_bound, "_record", with_duplicate)
-    gap = figure_bound.gap_series(load_runs(references(grid)))["gap"]
-    assert {(seed, texts) for _, seed, texts, _ in gap} == {(0, 20), (0, 60), (1, 20), (1, 60)}
+    points = figure_bound.gap_points(load_runs(references(grid)))
+    assert {*zip(points.seed, points.texts, strict=True)} == {(0, 20), (0, 60), (1, 20), (1, 60)}

@@ -30,15 +30,15 @@ def test_damaged_result_is_not_read(factory):
     texts = [b"", b"{", b"[]", b"null", b'{"status": NaN}', b"[" * 100_000, b'{"a":1,"a":2}', b"\x00"]
     for text in [*texts, *(whole[:length] for length in range(0, len(whole), 97))]:
         path.write_bytes(text)
-        assert load_runs([job])[0].status in ("corrupt", "different version"), text[:20]
+        assert load_runs([job])[0].status in ("damaged", "different version"), text[:20]
 
 
 def test_array_readers_return_arrays_by_name(factory):
     (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
-    found, vectors = predictions(run), arrays(run, VECTORS)
-    assert set(found) == {*run.result.bias, *(f"before/{name}" for name in run.result.bias)}
-    shares, truth = found["before/MELD"]
-    assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all()
+    found, before, vectors = predictions(run), predictions(run, "before"), arrays(run, VECTORS)
+    assert set(found) == set(before) == set(run.result.bias)
+    shares, truth = before["MELD"]
+    assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all() and (shares != found["MELD"][0]).any()
     assert vectors["vectors"].shape == (50, 16) and vectors["labels"].max() == 4
     assert {entry["model"] for entry in parsed_json(kept_file(run, "probe.json"))} == {"student", "before", "MELD"}
 
@@ -91,7 +91,7 @@ def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
     runs, courses = with_learning_curves(load_runs(jobs, "knot-runner x"))
     wrong = {jobs[2].run_id, jobs[4].run_id}
-    assert {run.run_id for run in runs if run.status == "corrupt"} == wrong
+    assert {run.run_id for run in runs if run.status == "damaged"} == wrong
     assert set(courses) == {job.run_id for job in jobs} - wrong
     rows = run_rows(runs)
     assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its checksum in result.json") == 2

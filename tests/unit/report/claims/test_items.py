@@ -27,8 +27,7 @@ def made(jobs, command=""):
 def test_replicates_are_the_metrics_of_each_resample(factory, side, rows):
     runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=rows)])
     ((run_id, run),) = runs.items()
-    prefix = "before/" if side == "before" else ""
-    stored = {k.removeprefix(prefix): v for k, v in predictions(run).items() if k.startswith("before") == bool(prefix)}
+    stored = predictions(run, side)
     wanted = [Want(run_id, side, measure, on) for measure in ("f1", "accuracy", "sd") for on in ("MELD", "ALL")]
     found, problems = replicates(wanted, runs)
     assert not problems
@@ -111,10 +110,9 @@ def test_replicates_match_custom_metric_function(factory, own, name, function, o
     own(name, function, over=over)
     job = knot(factory, "sinkhorn_e", 0, 1.0, rows=30)
     (run,) = load_runs([job])
-    prefix = "before/" if side == "before" else ""
-    stored = {key: pair for key, pair in predictions(run).items() if key.startswith("before/") == bool(prefix)}
+    stored = predictions(run, side)
     if on != "ALL":
-        stored = {prefix + on: stored[prefix + on]}
+        stored = {on: stored[on]}
     want = Want(job.run_id, side, name, on)
     found, problems = replicates([want, Want(job.run_id, side, "f1", on)], {job.run_id: run})
     assert not problems

@@ -65,13 +65,13 @@ def test_write_claims_writes_files_and_readable_json(tmp_path):
     paths = write_claims("Claims of x", ALL, tmp_path / "claims", "x")
     assert [path.name for path in paths] == ["x.md", "x.csv", "x.json"]
     found = json.loads(paths[2].read_text())
-    assert Verdict(**found["claims"][0]) == HELD and found["notes"] == footnotes(ALL)
+    assert Verdict(**found["claims"][0]) == HELD and found["notes"] == list(footnotes(ALL))
     with refuses():
         write_claims("x", ALL, tmp_path, "../x")
 
 
 def test_footnotes_count_claims_and_name_noted_ones():
-    lines = footnotes([HELD, OPEN, OPEN, OPEN, UNASKED])
+    lines = list(footnotes([HELD, OPEN, OPEN, OPEN, UNASKED]))
     text = "\n".join(lines)
     assert "correction over the 4 claims" in text and "analyses spend 2/3, 2/9, 2/27" in text and "plans 3" in text
     assert any(line.startswith("Over seeds only") and line.endswith("claim 1.") for line in lines)

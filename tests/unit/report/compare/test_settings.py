@@ -98,7 +98,7 @@ def test_row_numbers_follow_order_of_settings(rows):
 def test_filter_keeps_matching_values(text, passes, fails):
     asked = compared.parse_filter(text)
     values = pd.Series([*passes, *fails], dtype=object)
-    assert asked.holds(values) == [True] * len(passes) + [False] * len(fails)
+    assert asked.holds(values).tolist() == [True] * len(passes) + [False] * len(fails)
 
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "seed=1,,2", "lr>=a", "lr>1,2", "lr<nan", ""])

@@ -4,15 +4,17 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
 from knot_runner.report.figures import style as figure_style
+from knot_runner.report.figures.marks import limit_to_shares
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import load_runs
-from knot_runner.report.series import band
+from knot_runner.report.series import estimates
 from tests.golden.messages import refuses
 
 
@@ -51,22 +53,27 @@ def test_report_imports_neither_torch_nor_matplotlib_eagerly():
 T1 = 12.706204736
 
 
+def band(runs):
+    """The estimates of runs, each a dict from place to value."""
+    points = [("a", seed, *point) for seed, run in enumerate(runs) for point in run.items()]
+    return estimates(pd.DataFrame(points, columns=["name", "seed", "place", "value"]), ["name"])
+
+
 def test_band_equals_t_interval_over_common_places():
     both = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
-    assert (both.places.tolist(), both.mean.tolist(), both.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
+    assert (both.place.tolist(), both.value.tolist(), both.n.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
     np.testing.assert_allclose([both.low, both.high], [[3 - T1, 3 - 3 * T1], [3 + T1, 3 + 3 * T1]])
-    assert len(band([{0: 1.0}, {1: 1.0}]).places) == 0
     values = [1.0, 2.0, 6.0]
     three, alone = band([{0: value} for value in values]), band([{0: 4.0, 1: 5.0}])
     interval = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
     assert (three.low[0], three.high[0]) == pytest.approx(interval)
-    assert alone.low.tolist() == alone.high.tolist() == alone.mean.tolist() == [4.0, 5.0]
+    assert alone.low.tolist() == alone.high.tolist() == alone.value.tolist() == [4.0, 5.0]
 
 
 def test_axis_of_shares_stops_at_limits():
     made, (axes,) = figure_style.panels(1, 4.0, 3.0)
     figure_style.draw_band(axes, band([{1: 2.0, 2: 99.0}, {1: 60.0, 2: 100.0}]), "black")
     assert axes.get_ylim()[1] > 105
-    figure_style.limit_to_shares(axes, 100.0)
+    limit_to_shares(axes, 100.0)
     assert axes.get_ylim()[1] == 101.5 and axes.get_ylim()[0] >= -1.5
     made.clear()

@@ -234,4 +234,4 @@ def test_runs_that_predict_one_class_are_noted(tmp_path):
     made(tmp_path, 0.5, {"notes": [f"{ONE_CLASS} 1"]}, seed=0)
     runs = read_runs(tmp_path).runs
     line = f"These runs predict only one class: mnist fedavg_chill {runs['run_id'].item()}."
-    assert line in text(ask(tmp_path)) and one_class(runs["run"]) == [line]
+    assert line in text(ask(tmp_path)) and [*one_class(runs["run"])] == [line]

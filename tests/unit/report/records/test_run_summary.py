@@ -70,7 +70,7 @@ def test_summary_table_shows_federated_target_and_costs(of_rounds, changes, part
     ({"client_flops": None}, None, ["12 B up, 30 B down; FLOPs at clients and server not counted"]),
 ])  # fmt: skip
 def test_cost_lines(row, reached, lines):
-    assert cost_lines(result_with({"costs": total_costs([COSTS | row], reached, "models")})) == lines
+    assert list(cost_lines(result_with({"costs": total_costs([COSTS | row], reached, "models")}))) == lines
 
 
 @pytest.mark.parametrize(("result", "parts"), of_papers([(CORESET, ["2 of 3"]), (KNN, ["0.800", "0.700"])]))
