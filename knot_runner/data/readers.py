@@ -137,7 +137,7 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         raise UserError(f"ends before line {extra[0]}, unlike {other.name}. One of the two files is truncated", path)
 
 
-def checked_reader(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
+def checked_text_reader(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
     """Return a plug-in's ``reader`` with a check of its records. ``where`` names the reader in messages."""
 
     @functools.wraps(reader)

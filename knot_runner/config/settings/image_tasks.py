@@ -24,7 +24,7 @@ IMAGE_READERS: Table[Any] = Table("IMAGE_READERS", {
     "folders": "knot_runner.data.images.folders:read_folders",
     "gld23k": "knot_runner.data.images.gld23k:read_gld23k",
     UNLABELED_FORMAT: "knot_runner.data.images.folders:read_files",
-}, lambda where, reader: load("knot_runner.data.images.checks:checked_reader")(where, reader))  # fmt: skip
+}, lambda where, reader: load("knot_runner.data.images.checks:checked_image_reader")(where, reader))  # fmt: skip
 #: the label of an example that has none
 UNLABELED = -1
 

@@ -28,7 +28,7 @@ TEXT_READERS: Table[Any] = Table("TEXT_READERS", {
     "csv": "knot_runner.data.readers:read_csv",
     "jsonl": "knot_runner.data.readers:read_jsonl",
     "dailydialog": "knot_runner.data.readers:read_dailydialog",
-}, lambda where, reader: load("knot_runner.data.readers:checked_reader")(where, reader))  # fmt: skip
+}, lambda where, reader: load("knot_runner.data.readers:checked_text_reader")(where, reader))  # fmt: skip
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:

@@ -65,7 +65,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
         )
 
 
-def checked_reader(where: str, reader: ImageReader) -> ImageReader:
+def checked_image_reader(where: str, reader: ImageReader) -> ImageReader:
     """Return a plug-in's ``reader`` with a check of its result. ``where`` names the reader in messages."""
     return checked(where, reader, _problem)
 
