@@ -22,8 +22,8 @@ from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 Built = typing.TypeVar("Built")
-Key = typing.TypeVar("Key")
-Value = typing.TypeVar("Value")
+_Key = typing.TypeVar("_Key")
+_Value = typing.TypeVar("_Value")
 #: A name, kind or algorithm -> the class of its settings.
 SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
@@ -277,9 +277,9 @@ def digest(value: object, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
     """Return key -> all its values, from (key, value) ``pairs``, in the order of the pairs."""
-    values: dict[Key, list[Value]] = {}
+    values: dict[_Key, list[_Value]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
     return values
