@@ -49,7 +49,8 @@ def test_read_leaf_restores_bytes(write, load, tmp_path, places):
     values = np.arange(256).reshape(64, 4)
     rounded = [[round(value / 255, places) for value in row] for row in values.tolist()]
     write.leaf(tmp_path / "train" / "a.json", {"w": (rounded, [0, 1] * 32)})
-    pixels = load(test=[]).train.pixels.reshape(-1, 4)
+    task = load(test=[])
+    pixels = np.concatenate([task.train.pixels, task.test.pixels]).reshape(-1, 4)
     assert sorted(pixels.tolist()) == values.tolist()
 
 
