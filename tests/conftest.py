@@ -40,7 +40,7 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 # No test is about how fast an example is: on a busy machine any may be slow.
-settings.register_profile("suite", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 # Runs that are interrupted by a test must hear it, also where the suite itself runs in the background of a shell.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -225,17 +225,6 @@ def test_f1_and_accuracy_equal_scikit_learns(pairs):
     assert value("accuracy", votes, truth) == pytest.approx(accuracy_score(truth, predicted))
 
 
-def test_measure_all_pools_scores_but_averages_sd():
-    draw = np.random.default_rng(0)
-    parts = {name: (draw.dirichlet(np.ones(5), n), draw.integers(5, size=n)) for name, n in (("A", 30), ("B", 300))}
-    table = evaluation.measure_all(parts, LINE)
-    truth = np.concatenate([y for _, y in parts.values()])
-    predicted = np.concatenate([p.argmax(1) for p, _ in parts.values()])
-    assert table["f1"]["ALL"] == pytest.approx(f1_score(truth, predicted, average="macro"))
-    assert table["accuracy"]["ALL"] == pytest.approx(accuracy_score(truth, predicted))
-    assert table["sd"]["ALL"] == pytest.approx((table["sd"]["A"] + table["sd"]["B"]) / 2)
-
-
 def test_cross_entropy_at_a_temperature_by_hand():
     logits, truth = np.array([[2.0, 0.0, -2.0], [0.0, 4.0, 0.0]]), np.array([0, 2])
     first = np.log(np.exp(1) + 1 + np.exp(-1)) - 1

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -27,9 +28,14 @@ FLOORS = [
 ]
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def imported(path):
     """Names of our modules that ``path`` imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -88,9 +94,9 @@ NEVER_CALLED = {"extractall", "read_pickle", "load_inline", "__import__", "Unpic
 CODE = {"eval", "exec", "compile"}
 
 
-def calls(path):
-    """(line, name of what it is called on, name, keywords) of every call in ``path``."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def calls(tree):
+    """(line, name of what it is called on, name, keywords) of every call in ``tree``."""
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
@@ -103,7 +109,7 @@ def calls(path):
 def test_package_executes_nothing_from_files():
     """No pickle, eval, unsafe YAML, shells or archive extraction anywhere in the package, and no class by its name."""
     for path in modules("**/*.py"):
-        for line, owner, name, keywords in calls(path):
+        for line, owner, name, keywords in calls(parsed(path)):
             where = f"{path}:{line}: {owner}.{name}"
             assert owner not in DANGEROUS.get(name, ()), where
             assert name not in NEVER_CALLED and (owner or name not in CODE), where
@@ -117,15 +123,13 @@ def test_package_executes_nothing_from_files():
 REFUSES_TARGETS = ("overrides.py",)
 
 
-def test_calls_finds_planted_code_execution(tmp_path):
+def test_calls_finds_planted_code_execution():
     """The test above is worth what it notices."""
-    planted = tmp_path / "planted.py"
     for text in (
         "import pickle\npickle.load(f)", "import torch\ntorch.load(p)", "yaml.load(t)", "eval('1')",
         "tar.extractall(x)", "subprocess.run(c, shell=True)", "np.load(p, allow_pickle=True)",
     ):  # fmt: skip
-        planted.write_text(text)
-        named = list(calls(planted))
+        named = list(calls(ast.parse(text)))
         assert any(
             owner in DANGEROUS.get(name, ()) or name in NEVER_CALLED | CODE or {"shell", "allow_pickle"} & set(keywords)
             for _, owner, name, keywords in named
@@ -139,7 +143,7 @@ CONTRACT = {"init", "plan", "message", "fold", "deployed", "own", "received", "a
 
 def public_names(path):
     """Public functions, classes and constants that a module defines."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         for target in (node, *getattr(node, "targets", ()), getattr(node, "target", None)):
             name = getattr(target, "name", getattr(target, "id", "_"))
             if not name.startswith("_"):
@@ -186,7 +190,7 @@ def test_rooms_import_one_another_without_cycles(house):
         if path.name == "__init__.py":
             continue
         room = room_of(path.relative_to(PACKAGE / house).with_suffix("").parts, house)
-        imports = run_time_imports(ast.parse(path.read_text()))
+        imports = run_time_imports(parsed(path))
         others = {room_of(name.removeprefix(below).split("."), house) for name in imports if name.startswith(below)}
         uses.setdefault(room, set()).update(others - {room})
     TopologicalSorter(uses).prepare()  # raises CycleError

@@ -25,10 +25,13 @@ def loop_result(model, recipe, dtype=torch.float64):
     return requests, made("loop", MODELS[model], dtype).train(requests)
 
 
-#: Recipes of the models that differ from another one by their last layer or their normalization.
-SELECTED = ("cold", "hard_rate", "head_body", "frozen", "everything")
-CASES = [(model, recipe) for model in MODELS for recipe in RECIPES
-         if model in ("mlp", "cnn", "resnet_batch") or recipe in SELECTED]  # fmt: skip
+#: Recipes that concern a model's last layer or its normalization; "mlp" and "cnn" have all recipes.
+SELECTED = {
+    "mlp_softmax": ("cold", "hard_rate", "head_body", "everything"), "cnn_softmax": ("hard_rate", "everything"),
+    "resnet_batch": ("head_body", "head_all", "drop_last", "frozen", "everything"),
+    "resnet_group": ("head_body", "everything"),
+}  # fmt: skip
+CASES = [(model, recipe) for model in MODELS for recipe in SELECTED.get(model, RECIPES)]
 
 
 @pytest.mark.parametrize(("model", "recipe"), CASES)

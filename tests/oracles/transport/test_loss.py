@@ -210,7 +210,7 @@ def newton_at(epsilon):
     return Solver("newton", epsilon, 1e-9, 0.5)
 
 
-@settings(deadline=None, max_examples=80, derandomize=True)
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(problems(), EPSILONS)
 def test_transport_gradient_is_centered_subgradient(problem, epsilon):
     p, q, points = problem
@@ -222,7 +222,7 @@ def test_transport_gradient_is_centered_subgradient(problem, epsilon):
     assert float(there) >= float(value + gradient @ (elsewhere - p)) - 1e-6
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=30, derandomize=True)
 @given(problems(dimensions=1))
 def test_line_solver_equals_the_linear_programme(problem):
     p, q, points = problem

@@ -21,7 +21,7 @@ from tests.of_papers import of_papers
 
 def test_command_line_replaces_a_presets_grid():
     preset = "experiment=federated/fleet_femnist"
-    assert len(compose_all([preset])[0]) == 48
+    assert len(compose_all([preset, "seed=7"])[0]) == 16
     few = compose_all([preset, "seed=7", "arm=fedavg", "fleet=phones,phones_drop"])[0]
     assert [(job.settings.fleet.name, job.settings.seed) for job in few] == [("phones", 7), ("phones_drop", 7)]
 
@@ -33,7 +33,6 @@ def test_main_file_of_ones_own_has_a_grid(tmp_path):
 
 LR = "training.local.lr"
 ONE_BY_ONE = [
-    ["seed=3", f"{LR}=0.5", "training.distill.lr=$\\{training.local.lr\\}"],
     ["seed=1,2", f"{LR}=0.5,1e-3", "training.distill.lr=$\\{training.local.lr\\}", "task.max_examples=90"],
     ["task=nli", "method=glob([entr*_e,sinkh*_e])", "model.name='a b'", "task.max_examples=null",
      "task.labels.support=onehot"],
@@ -52,7 +51,7 @@ ONE_BY_ONE = [
 def test_compose_equals_hydra(overrides):
     """Hydra composes once per choice of groups, and values are put into copies; here it composes a job by itself."""
     jobs = compose_all(overrides)[0]
-    for job in {id(job): job for job in (jobs[0], jobs[len(jobs) // 2], jobs[-1])}.values():
+    for job in {id(job): job for job in (jobs[0], jobs[-1])}.values():
         with composing(config_folder()):
             words = ["hardware=cpu", *(re.sub(r"^(?=[\w.]+\.\w+=)", "++", word) for word in job.overrides)]
             expected = OmegaConf.to_container(hydra.compose("config", words), resolve=True)

@@ -1,7 +1,7 @@
 """Every number of every setting has an upper bound."""
 
-import copy
 import itertools
+from contextlib import contextmanager
 
 import pytest
 
@@ -49,13 +49,15 @@ def numbers(node, where=()):
             yield path
 
 
+@contextmanager
 def with_value(config, path, value):
-    made = copy.deepcopy(config)
-    node = made
+    """Change one value of ``config``, and restore it."""
+    node = config
     for key in path[:-1]:
         node = node[key]
-    node[path[-1]] = value
-    return made
+    before, node[path[-1]] = node[path[-1]], value
+    yield config
+    node[path[-1]] = before
 
 
 @pytest.mark.parametrize("base", of_papers(BASES))
@@ -67,8 +69,8 @@ def test_build_run_refuses_values_beyond_bounds_or_of_another_kind(base):
     kinds += itertools.product([("method", "models"), ("method", "teachers")], ([None], [{}]))
     present = [case for case in kinds if case[0][-1] in {**config, **config["method"]}]
     for path, value in [*itertools.product(paths, (10**31, 1e300)), *present]:
-        with pytest.raises(UserError) as refused:
-            build_run(with_value(config, path, value))
+        with with_value(config, path, value) as changed, pytest.raises(UserError) as refused:
+            build_run(changed)
             pytest.fail(f"{path} takes {value}")
         text = str(refused.value)
         words = [str(key) for key in path if isinstance(key, str)]

@@ -35,9 +35,7 @@ def test_family_accepts_only_its_task_kinds(kind, task):
     for family in FAMILIES:
         method = ONE_OF[family]
         words = [f"task={task}", f"method={method}"]
-        if kind in FAMILIES[family].tasks:
-            compose(words)
-        else:
+        if kind not in FAMILIES[family].tasks:
             with pytest.raises(
                 Misfit, match=f"method={method} and task={task} cannot be combined: the method does not support"
             ):
@@ -78,7 +76,8 @@ def test_a_size_fits_every_kind_of_training(size):
     """Settings of the three kinds, on texts and images; those of an algorithm lie over its kind of task."""
     found = {}
     for task in ("erc", "mnist"):
-        for method in ("fedavg", "scaffold", "fedrep", "entropy_a", "kd"):
+        others = ("fedrep",) if task == "erc" else ("kd",)
+        for method in ("fedavg", "scaffold", "entropy_a", *others):
             (job,) = compose([f"task={task}", f"method={method}", f"training={size}"])
             found[task, method] = job.settings.training
     assert [found["erc", method].optimizer for method in ("fedavg", "fedrep", "scaffold")] == ["adamw", "adamw", "sgd"]
@@ -88,8 +87,7 @@ def test_a_size_fits_every_kind_of_training(size):
     assert not hasattr(found["mnist", "kd"], "pretrain") and found["erc", "entropy_a"].pretrain.lr == 5e-4
 
 
-@pytest.mark.parametrize("size", ["quick", "small"])
-@pytest.mark.parametrize("task", of_papers(["gaussians", "image_sets"]))
+@pytest.mark.parametrize(("task", "size"), of_papers([("gaussians", "quick"), ("image_sets", "small")]))
 def test_a_size_goes_with_tasks_that_train_nothing(task, size):
     (plain,), (sized,) = compose([f"task={task}"]), compose([f"task={task}", f"training={size}"])
     assert sized.settings.training is None and sized.run_id == plain.run_id

@@ -127,7 +127,7 @@ def test_random_rows_equal_scikit_learn(count, share, seed):
     assert random_rows(count, share, seed).tolist() == as_scikit_learn(count, share, seed, None)[1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
 def test_stratified_rows_match_scikit_learn(counts, share, seed, data):
     """Equal counts among ``counts`` make remainders that tie, whose places are drawn."""

@@ -43,7 +43,7 @@ def committed(folder, steps=3):
 
 
 def changes(content):
-    for place in range(len(content)):
+    for place in range(0, len(content), 3):
         yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
     yield from (content[:length] for length in range(0, len(content), 23))
     yield None

@@ -25,7 +25,7 @@ from tests.unit.engines.native_cases import needs_compiler
 pytestmark = [pytest.mark.machine, needs_compiler]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     side=st.tuples(st.integers(16, 40), st.integers(16, 19)),
     kernels=st.tuples(st.integers(1, 7), st.integers(1, 3)),
@@ -82,7 +82,7 @@ def test_pooled_convs_breaks_ties_of_outputs_like_torch():
     torch.testing.assert_close(target, weight.grad, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     side=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     hidden=st.lists(st.integers(1, 45) | st.integers(46, 130), max_size=3),

@@ -76,7 +76,7 @@ def killed_and_resumed(request, place: Resources, epoch: int) -> tuple[dict, dic
         if done == total * epoch // 3 - 1:
             raise Killed
 
-    work = place.store.root.parent / "b"
+    work = place.store.root.parent / f"killed {epoch}"
     with pytest.raises(Killed):
         request.run(place, work, kill)
     assert Checkpoint(work).load().step == (epoch - 1 or -1)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings.methods.terms import check_batch
+from knot_runner.methods.distill import relation
 from knot_runner.methods.distill.attention import pooled_to
 from knot_runner.methods.distill.contrastive import draw_negatives
 from knot_runner.methods.distill.hints import make_adapter
@@ -16,7 +17,7 @@ from knot_runner.methods.distill.relation import draw_triples
 from knot_runner.models.taps import NetworkOutputs
 from tests.changed_settings import terms_of
 from tests.golden.messages import refuses
-from tests.unit.methods.distill_made import a_batch, gradients, made, random_outputs
+from tests.unit.methods.distill_made import a_batch, assert_same, gradients, made, random_outputs
 
 SIDES = st.integers(1, 9)
 
@@ -29,6 +30,31 @@ def test_relation_terms_return_zero_for_too_few_examples(name, examples):
         loss = made(name, student, [teacher])(student, [teacher], a_batch(torch.zeros(examples, dtype=torch.int64)))
         assert loss.shape == () and loss.item() == 0
         assert not any(gradient.any() for gradient in gradients(loss, student))
+
+
+def test_angles_in_parts_are_the_same(monkeypatch):
+    student, teacher = random_outputs(1, trained=True, a=(3,)), random_outputs(2, a=(4,))
+    term, taken = made("rkd", student, [teacher]), []
+    whole = term(student, [teacher], a_batch())
+    cosines = relation._cosines
+    monkeypatch.setattr(relation, "ANGLES_AT_ONCE", 4)  # 64 // 25: two corners at a time
+    monkeypatch.setattr(relation, "_cosines", lambda x, part: taken.append(len(x[part])) or cosines(x, part))
+    parts = term(student, [teacher], a_batch())
+    assert taken == [2, 2, 2, 2, 1, 1]
+    assert_same(parts, whole, student)
+
+
+def test_relation_terms_are_zero_for_equal_examples(n=40):
+    """Each of 20 points twice, in an order of its own; a product of matrices need not give equal rows equal sums."""
+    draws = torch.Generator().manual_seed(0)
+    places = torch.cat([torch.arange(n // 2), torch.randperm(n // 2, generator=draws)])
+    f = torch.randn(n // 2, 301, generator=draws)[places].requires_grad_()
+    equal = places[:, None] == places
+    assert torch.equal(relation._relative_distances(f) == 0, equal)
+    cosines = relation._cosines(f, slice(0, n))
+    assert (cosines[equal] == 0).all() and (cosines.transpose(1, 2)[equal] == 0).all()
+    (slope,) = torch.autograd.grad(cosines.square().sum() + relation._relative_distances(f).square().sum(), f)
+    assert slope.isfinite().all()
 
 
 @given(channels=st.integers(1, 3), other=st.integers(1, 3), sides=st.tuples(SIDES, SIDES), more=st.tuples(SIDES, SIDES))

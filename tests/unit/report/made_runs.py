@@ -14,23 +14,18 @@ from safetensors import numpy as safetensors
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
 from knot_runner.results import BYTES, FLOPS
 from tests.contents import write_content
-from tests.golden.messages import refuses
 
 LABELS = {
-    "sa": (
-        ["strong_negative", "weak_negative", "neutral", "weak_positive", "strong_positive"],
-        [[-2.0], [-1.0], [0.0], [1.0], [2.0]],
-    ),
-    "erc": (
-        ["anger", "happiness", "no_emotion", "sadness", "surprise"],
-        [[-0.4, 0.8], [0.9, 0.2], [0.0, 0.0], [-0.9, -0.4], [0.4, 0.9]],
-    ),
+    "sa": (["strong_negative", "weak_negative", "neutral", "weak_positive", "strong_positive"],
+           [[-2.0], [-1.0], [0.0], [1.0], [2.0]]),
+    "erc": (["anger", "happiness", "no_emotion", "sadness", "surprise"],
+            [[-0.4, 0.8], [0.9, 0.2], [0.0, 0.0], [-0.9, -0.4], [0.4, 0.9]]),
     "nli": (["entailment", "neutral", "contradiction"], [[1.0, 0, 0], [0.5, 1, 0.5], [0, 0, 1.0]]),
-}
+}  # fmt: skip
 DATASETS = {
     "sa": ["Cell", "Cloths", "Toys", "Food"],
     "erc": ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"],
@@ -286,42 +281,3 @@ def federated(tmp_path):
 @pytest.fixture
 def factory(tmp_path):
     return Factory(tmp_path)
-
-
-@pytest.fixture
-def full_grid(factory):
-    """All eight methods of a task over some seeds, each method .01 better than the one before, seeds .02 apart."""
-
-    def make(task, seeds):
-        methods = [f"{loss}_{w}" for loss in ("entropy", "sinkhorn") for w in "adue"]
-        return [
-            factory.made(method, seed, task, base=0.3 + 0.01 * i + 0.02 * seed)
-            for i, method in enumerate(methods)
-            for seed in range(seeds)
-        ]
-
-    return make
-
-
-@pytest.fixture
-def trio(federated):
-    """T=4, 1, 0.05 over two seeds. Targets (best of T=4): .40 and .30. Rounds: T=1 6 and 3, T=0.05 2 and 2."""
-    courses = {
-        4.0: ([0.1] * 7 + [0.4], [0.1, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]),
-        1.0: ([0.1] * 6 + [0.4, 0.5], [0.1, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.4]),
-        0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
-    }
-    return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
-
-
-def refuse_changes(job, name, read):
-    """Expect that ``read`` refuses the file ``name`` of the run if it is not the sealed one."""
-    path = job.folder / name
-    if not path.exists():
-        path.write_text("{}")
-    whole = path.read_bytes()
-    seal(job.folder)
-    for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
-        path.write_bytes(changed)
-        with refuses():
-            read(load_runs([job])[0])

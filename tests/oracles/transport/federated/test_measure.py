@@ -70,7 +70,7 @@ def test_measures_refuse_inexact_units_and_unequal_features():
 PLACES = st.floats(0.05, 0.95)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=20, derandomize=True)
 @given(SIZES, SIZES, SEEDS, PLACES, st.booleans())
 def test_exact_measures_divide_the_distance(n, m, seed, t, counted):
     rng = np.random.default_rng(seed)
@@ -83,7 +83,7 @@ def test_exact_measures_divide_the_distance(n, m, seed, t, counted):
     assert between.size <= n + m - 1
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=20, derandomize=True)
 @given(SIZES, SEEDS, PLACES)
 def test_theorem_1_modes_agree_for_equally_sized_samples(n, seed, t):
     first, second = gaussian(n, 3, seed, "a"), gaussian(n, 3, seed, "b")
@@ -153,7 +153,7 @@ def linear_programme(cost, a, b):
     return linprog(cost.ravel(), A_eq=marginals, b_eq=np.concatenate([a, b]), method="highs").fun
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=20, derandomize=True)
 @given(SIZES, SIZES, SEEDS)
 def test_plan_is_optimal_and_keeps_its_masses(n, m, seed):
     rng = np.random.default_rng(seed)

@@ -39,7 +39,7 @@ def plain(sets, options):
 
 
 @pytest.mark.parametrize(("form", "changes", "fedwad"), [
-    *((form, {}, {"t": t}) for form in FORMS for t in (0.5, 0.2, "random")),
+    *((form, {}, {"t": "random"}) for form in FORMS), (FORMS[-1], {}, {"t": 0.5}), (FORMS[-1], {}, {"t": 0.2}),
     *((form, {"solver": "exact"}, {}) for form in (FORMS[0], FORMS[-1])),
     *((FORMS[-1], {}, one) for one in (
         {"support": 1}, {"support": 40}, {"support": 90}, {"iterations": 1}, {"start_scale": 10.0},
@@ -55,12 +55,12 @@ def moved(data, offsets):
     return [LabeledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
 
 
-@pytest.mark.parametrize("offsets", [(0,) * 4, (30,) * 4, (300,) * 4, (3000,) * 4, (0, 0, 3000, 3000)])
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("t", [0.5, "random"])
-def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad, seed, t, offsets):
+@pytest.mark.parametrize(("offsets", "t"), [
+    ((0, 0, 0), 0.5), ((30, 30, 30), "random"), ((3000, 3000, 3000), 0.5), ((0, 3000, 3000), "random"),
+])  # fmt: skip
+def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad, offsets, t):
     """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
-    data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
+    data, options = moved(sets(3), offsets), with_fedwad(iterations=12, t=t)
     actual = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
     np.testing.assert_allclose(actual, plain(data, options), rtol=1e-5)
 

@@ -50,8 +50,6 @@ def test_real_images_are_read(data_root, name, train, test):
         assert set(task.train.users) == set(task.test.users) == set(range(60)) and len(task.user_names) == 60
         assert set(task.train.labels) == set(range(10)) and set(task.train.files) == set(task.test.files) == {0}
         assert task.train.pixels[:, :, 0, 0].mean() > 250  # ink is dark on white paper
-        small = load_images(image_settings("femnist", max_examples=600), data_root)
-        assert len(small.train) == 600 and len(small.test) == round(658 * 600 / 5936)
         assert task.notes == ["femnist: the training images are of 10 of the 62 classes"]
     if name == "usps":
         assert task.train.pixels.min() == 0 and task.train.pixels.max() == 1

@@ -133,7 +133,7 @@ def test_read_folders_notices_flipped_bits(write, load, tmp_path, files):
     """Anywhere before the archive's list of names, which has no checksum of its own (a SHA256SUMS is one)."""
     path = write.zipped(tmp_path / "x.zip", files)
     whole, right = path.read_bytes(), load("x.zip/train").digest
-    for at in RANDOM.integers(0, whole.index(b"PK\x01\x02") * 8, 80):
+    for at in RANDOM.integers(0, whole.index(b"PK\x01\x02") * 8, 40):
         changed = bytearray(whole)
         changed[at // 8] ^= 1 << at % 8
         path.write_bytes(changed)

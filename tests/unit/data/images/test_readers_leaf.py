@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from knot_runner.data.images import load_images
 from tests.golden.messages import refuses
@@ -46,11 +44,14 @@ def test_read_leaf_numbers_writers_and_files(load, shards):
     assert task.notes == ["mnist: the training images are of 9 of the 10 classes"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(pixels=st.lists(st.integers(0, 255), min_size=4, max_size=4), places=st.integers(4, 17))
-def test_read_leaf_restores_bytes(write, load, tmp_path, pixels, places):
-    write.leaf(tmp_path / "train" / "a.json", {"w": ([[round(p / 255, places) for p in pixels]] * 2, [0, 1])})
-    np.testing.assert_array_equal(load(test=[]).train.pixels.ravel(), pixels)
+@pytest.mark.parametrize("places", [4, 5, 9, 17])
+def test_read_leaf_restores_bytes(write, load, tmp_path, places):
+    values = np.arange(256).reshape(64, 4)
+    rounded = [[round(value / 255, places) for value in row] for row in values.tolist()]
+    write.leaf(tmp_path / "train" / "a.json", {"w": (rounded, [0, 1] * 32)})
+    task = load(test=[])
+    pixels = np.concatenate([task.train.pixels, task.test.pixels]).reshape(-1, 4)
+    assert sorted(pixels.tolist()) == values.tolist()
 
 
 def test_read_leaf_keeps_other_values(write, load, tmp_path):

@@ -57,7 +57,7 @@ def asked(network, recipe, objective, names=("targets",), seed=0):
 
 
 @pytest.mark.parametrize("objective", [OWN, FEATURES], ids=lambda objective: objective.name)
-@pytest.mark.parametrize("recipe", ["head_body", "augment", "proximal", "drop_last"])
+@pytest.mark.parametrize("recipe", ["everything", "drop_last"])
 @pytest.mark.parametrize(("engine", "model"), [  # lean trains a resnet in the loop itself
     ("lean", "mlp_softmax"), ("lean", "cnn"),
     ("stacked", "mlp_softmax"), ("stacked", "cnn"), ("stacked", "resnet_group"),

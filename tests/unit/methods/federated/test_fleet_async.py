@@ -16,8 +16,6 @@ from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_o
 from tests.unit.methods.federated.plain import examples, gradient, linear_logits
 from tests.unit.methods.federated.worlds import SIZES
 
-EMPTY = torch.empty(0, dtype=torch.float64)
-
 
 def test_steps_by_hand(paced):
     """Clients of 1, 2.5 and 10 s, a step with every update: at 1 s (client 0), 2 s (0), 2.5 s (1: of two steps ago)."""
@@ -164,7 +162,7 @@ CASES = {
     "feddf of ditto": ("ditto", CONSENSUS, ()),
     "fedadam": ("fedavg", {"server": ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)}, (5,)),
     "own statistics": ("fedavg", {"aggregation": "uniform", "batchnorm": "local"}, (5,)),
-    **{name: (name, {}, (5,)) for name in ("fedavg", "fedprox", "fedper", "fedrep", "ditto", "apfl", "fedala")},
+    **{name: (name, {}, (5,)) for name in ("fedavg", "fedper", "ditto", "apfl", "fedala")},
 }
 
 

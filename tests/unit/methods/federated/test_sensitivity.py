@@ -74,8 +74,10 @@ def with_other(federation, requests, trained, client, factor):
     return dataclasses.replace(federation, train_labels=labels), requests, other
 
 
-@pytest.mark.parametrize("algorithm", [*SENDING, "distilled fedavg", "compressed fedavg", "fednova"])
-@pytest.mark.parametrize("factor", [1e-2, 1e4])
+@pytest.mark.parametrize(("algorithm", "factor"), [
+    *((name, 1e4) for name in (*SENDING, "distilled fedavg", "compressed fedavg", "fednova")),
+    ("fedavg", 1e-2), ("fedmd", 1e-2),
+])  # fmt: skip
 def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor, tables_restored):  # noqa: F811
     """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
     plug-in of which nothing here knows is FedNova."""

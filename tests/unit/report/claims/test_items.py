@@ -96,8 +96,7 @@ def own(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
-@pytest.mark.parametrize("on", ["MELD", "ALL"])
-@pytest.mark.parametrize("side", ["after", "before"])
+@pytest.mark.parametrize(("side", "on"), [("after", "ALL"), ("before", "MELD")])
 @pytest.mark.parametrize(
     ("name", "function", "over", "oracle"),
     [

@@ -21,7 +21,7 @@ def read(path):
     return imread(path)[..., :3]
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(1, 2), (700, 100)])
+@pytest.mark.parametrize(("clients", "classes"), [(1, 2), (300, 100)])
 def test_partition_is_drawn_at_every_size(tmp_path, clients, classes):
     rng = np.random.default_rng(0)
     counts = rng.multinomial(200, rng.dirichlet(np.full(classes, 0.3)), clients)

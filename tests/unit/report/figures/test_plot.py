@@ -24,6 +24,8 @@ from tests.unit.report.compared import ask, failed, made, text
 from tests.unit.report.made_runs import csv_rows, seal
 
 TEMPERATURES, RATES, SEEDS = (4, 1, 0.05), (0.01, 0.1), (0, 1, 2)
+#: The panels are laid out, but no picture is written.
+NUMBERS_ALONE = FigureOutput(())
 TRUTH, PREDICTED = np.repeat([0, 1], [6, 4]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 0])
 FIGURES = {
     "curves": {"col": "training.lr"},
@@ -72,10 +74,15 @@ def out(tmp_path_factory):
     return root
 
 
-def drawn(out, path, **asked):
+@pytest.fixture(scope="module")
+def runs(out):
+    return read_runs(out)
+
+
+def drawn(runs, path, **asked):
     """The axes, and the rows of the CSV as numbers where they are."""
-    with figure_settings():
-        drawing, axes = draw_runs(read_runs(out), PlotRequest(**asked))
+    with figure_output(NUMBERS_ALONE), figure_settings():
+        drawing, axes = draw_runs(runs, PlotRequest(**asked))
         save(drawing, path / "figure.png")
     rows = csv_rows(path / "figure.png")
     return axes, [[float(row[key]) for key in ("value", "low", "high", "n")] for row in rows], drawing
@@ -111,12 +118,12 @@ def test_labels_hold_only_what_differs(out):
     assert len({bar.get_x() for bar in axes.patches}) == len(axes.patches) == 6
 
 
-def test_costs_are_summed_and_changes_compare_with_the_last_models(out, tmp_path):
-    (axes,), _, _ = drawn(out, tmp_path, x="bytes", by="")
+def test_costs_are_summed_and_changes_compare_with_the_last_models(runs, tmp_path):
+    (axes,), _, _ = drawn(runs, tmp_path, x="bytes", by="")
     assert axes.lines[0].get_xdata().tolist() == [4, 8, 12] and "(MB)" in axes.get_xlabel()
-    (axes,), numbers, _ = drawn(out, tmp_path, y="participants_change", by="")
+    (axes,), numbers, _ = drawn(runs, tmp_path, y="participants_change", by="")
     np.testing.assert_allclose([one[0] for one in numbers], -20)  # client 2 of .1 more than the mean, trained .3 more
-    (axes,), numbers, _ = drawn(out, tmp_path, y="others_change", by="")
+    (axes,), numbers, _ = drawn(runs, tmp_path, y="others_change", by="")
     np.testing.assert_allclose([one[0] for one in numbers], 5)  # client 1, from the second round on
     assert len(numbers) == 2
 
@@ -129,8 +136,8 @@ def test_costs_are_summed_and_changes_compare_with_the_last_models(out, tmp_path
     ({"x": "training.lr", "y": "clients", "mark": "bar"}, BY_RATE),
     ({"x": "f1"}, [[accuracy(t, r, s) for t in TEMPERATURES for r in RATES for s in SEEDS]]),
 ])  # fmt: skip
-def test_marks_show_means_and_intervals_by_hand(out, tmp_path, asked, values):
-    (axes, *_), numbers, drawing = drawn(out, tmp_path, by="", **asked)
+def test_marks_show_means_and_intervals_by_hand(runs, tmp_path, asked, values):
+    (axes, *_), numbers, drawing = drawn(runs, tmp_path, by="", **asked)
     expected = [estimate([100 * value for value in own]) for own in values]
     np.testing.assert_allclose(numbers, expected)
     if axes.patches:
@@ -140,19 +147,19 @@ def test_marks_show_means_and_intervals_by_hand(out, tmp_path, asked, values):
     assert f"{expected[-1][0]:.4g} [{expected[-1][1]:.4g}, {expected[-1][2]:.4g}]" in drawing.lines[-1]
 
 
-def test_boxes_show_each_client_and_confusion_shares_of_classes(out, tmp_path):
-    (axes,), numbers, _ = drawn(out, tmp_path, x="training.lr", y="clients", by="")
+def test_boxes_show_each_client_and_confusion_shares_of_classes(runs, tmp_path):
+    (axes,), numbers, _ = drawn(runs, tmp_path, x="training.lr", y="clients", by="")
     clients = [100 * (accuracy(t, 0.1, s) + d) for t in TEMPERATURES for s in SEEDS for d in (-0.1, 0, 0.1)]
     np.testing.assert_allclose(numbers[1], [*np.quantile(clients, [0.5, 0.25, 0.75]), 9])
     assert len(axes.lines[-1].get_ydata()) == 6 * 3 * 3
-    (axes,), _, _ = drawn(out, tmp_path, y="confusion", by="")
+    (axes,), _, _ = drawn(runs, tmp_path, y="confusion", by="")
     np.testing.assert_allclose(axes.images[0].get_array(), [[400 / 6, 200 / 6], [25, 75]])
 
 
 @pytest.mark.parametrize(("name", "width"), [*((name, 3.35) for name in FIGURES), ("curves", None), ("names", None)])
-def test_texts_do_not_overlap(out, name, width, tmp_path):
-    with figure_output(FigureOutput(("png", "pdf"), width)), figure_settings():
-        drawing, _ = draw_runs(read_runs(out), PlotRequest(**FIGURES[name]))
+def test_texts_do_not_overlap(runs, name, width, tmp_path):
+    with figure_output(FigureOutput((), width)), figure_settings():
+        drawing, _ = draw_runs(runs, PlotRequest(**FIGURES[name]))
         save(drawing, tmp_path / "figure.png")
         drawing.figure.draw_without_rendering()
         texts = [one for one in drawing.figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
@@ -168,8 +175,8 @@ def test_texts_do_not_overlap(out, name, width, tmp_path):
         assert not box.overlaps(other_box), (one, other)
 
 
-def test_plot_colors_numbers_by_scale(out, tmp_path):
-    (axes,), _, _ = drawn(out, tmp_path, by="method.temperature,training.lr")
+def test_plot_colors_numbers_by_scale(runs, tmp_path):
+    (axes,), _, _ = drawn(runs, tmp_path, by="method.temperature,training.lr")
     looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len(set(looks)) == 6 and len({color for color, _ in looks}) == 3 and len({style for _, style in looks}) == 2
     coldest = colormaps["viridis"](0)
@@ -178,8 +185,8 @@ def test_plot_colors_numbers_by_scale(out, tmp_path):
     }
 
 
-def test_smooth_below_1_is_a_share_of_the_rounds(out, tmp_path):
-    _, _, drawing = drawn(out, tmp_path, smooth=0.8)
+def test_smooth_below_1_is_a_share_of_the_rounds(runs, tmp_path):
+    _, _, drawing = drawn(runs, tmp_path, smooth=0.8)
     assert "Running means over 3 rounds." in " ".join(drawing.notes)
 
 
