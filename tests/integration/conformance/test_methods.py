@@ -96,9 +96,7 @@ def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize(("top", "algorithm"), [
-    ("clustered on a fleet, fine-tuned", "scaffold"), ("clustered on a fleet, fine-tuned", "fedrep"),
-    ("asynchronous, soup", "apfl"), ("asynchronous, soup", "fedgen"),
-    pytest.param("private, distilled", "fedper", marks=accounted),
+    ("clustered on a fleet, fine-tuned", "scaffold"), ("asynchronous, soup", "apfl"), ("asynchronous, soup", "fedgen"),
     pytest.param("private, distilled", "fedmd", marks=accounted),
 ])  # fmt: skip
 def test_combinations_resume_after_every_commit(top, algorithm, tmp_path):
