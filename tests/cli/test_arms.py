@@ -34,9 +34,9 @@ report:
 """
 
 
-@pytest.fixture
-def preset(tmp_path: Path) -> list[str]:
-    return written(tmp_path)
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return written(tmp_path_factory.mktemp("arms"))
 
 
 def written(folder: Path, arm: str = "last: {method: fedavg}") -> list[str]:

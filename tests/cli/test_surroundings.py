@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import knot_runner as kr
 from knot_runner.cli.main import main
 from tests.disk import ReadOnly
 from tests.golden.messages import refused
@@ -52,9 +53,8 @@ PRESET = [*RUN, "task.source=embedded", "seed=0", "fleet=phones", "arm=fedavg"]
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     out = tmp_path_factory.mktemp("preset")
-    assert main(["experiment=federated/fleet_femnist", *PRESET, f"paths.output_dir={out}"]) == 0
-    for path in out.glob("tables/federated/*"):
-        path.unlink()
+    (job,) = kr.compose(["experiment=federated/fleet_femnist", *PRESET, f"paths.output_dir={out}"])
+    kr.run(job)
     return out
 
 

@@ -1,14 +1,12 @@
-"""Each verb's own help, what ``ls`` shows, and tables on a pipe; a sample of the fuzz of command lines."""
+"""Each verb's own help, what ``ls`` shows, and tables on a pipe."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from knot_runner.cli import main as cli
 from knot_runner.cli.parsers import VERBS, parser_of
 from knot_runner.composing.overrides import GROUPS
-from tests import fuzz_commands
 from tests.tiny import TINY_IMAGES
 
 
@@ -69,13 +67,3 @@ def test_verbs_read_quoted_values_as_hydra(fedavg_run, tmp_path, monkeypatch, ca
     )  # done already
     assert cli.main(["plot", "experiment='federated/fedprox'", f"paths.output_dir={quoted}"]) == 2
     assert "none of the 15 runs" in capsys.readouterr().err and not (tmp_path / "~").exists()
-
-
-def test_main_handles_fuzzed_command_lines(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    codes = []
-    for arguments in fuzz_commands.cases(120, 17)[::4]:
-        found = fuzz_commands.outcome(fuzz_commands.within(Path(tmp_path), arguments))
-        assert not found.wrong, (arguments, found.wrong, found.said)
-        codes.append(found.code)
-    assert codes.count(2) > 15

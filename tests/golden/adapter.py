@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
 from safetensors.numpy import load_file
 
@@ -68,19 +65,6 @@ def command(method: str, settings: dict[str, Any], out: Path) -> list[str]:
         if value is not None:
             overrides += f"{TERMS['settings'][word]}={_value(word, value)}".split()
     return [*overrides, *MACHINE, f"paths.output_dir={out}"]
-
-
-def arithmetic() -> str:
-    """Return what decides the bits of float32 on a machine: torch, the CPU's capability and its family and model, by
-    which the matrix library chooses its blocks, and a digest of some sums, normal numbers and exponentials."""
-    draws = torch.Generator().manual_seed(0)
-    matrix = torch.randn(48, 96, generator=draws)
-    product = torch.nn.functional.conv2d((matrix @ matrix.T).view(1, 1, 48, 48), matrix[:, :9].reshape(48, 1, 3, 3))
-    probed = torch.log_softmax(product, dim=1).numpy().tobytes()
-    digest = hashlib.sha256(probed).hexdigest()[:8]
-    facts = Path("/proc/cpuinfo")
-    cpu = re.findall(r"^(?:cpu family|model)\s*: (\d+)", facts.read_text(), re.MULTILINE)[:2] if facts.exists() else []
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()} {'/'.join(cpu)}, arithmetic {digest}"
 
 
 def _value(word: str, value: Any) -> str:

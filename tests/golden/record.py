@@ -10,7 +10,6 @@ description in `numbers.json`, then its name here. Commit changed numbers by the
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import sys
@@ -39,21 +38,14 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"numbers.json has no entry {unknown[0]!r}; add its description first", file=sys.stderr)
         return 2
-    here = adapter.arithmetic()
-    if names and here != content["made under"]:
-        print(f"the digests were made under {content['made under']}, and this is {here}: record all", file=sys.stderr)
-        return 2
-    content["made under"] = here
     for name in names or content["entries"]:
         entry = content["entries"][name]
         with tempfile.TemporaryDirectory() as folder:
-            computed = compute(described(content, name), Path(folder), digest=True)
+            computed = compute(described(content, name), Path(folder))
         changes = differences(entry, computed, described(content, name)["tolerance"])
         print(f"{name}: {'; '.join(changes) or 'equal'}", flush=True)
-        if any(not change.startswith("digest") for change in changes):
+        if changes:
             entry |= computed
-        elif "digest" in computed:
-            entry["digest"] = computed["digest"]
     write(content)
     return 0
 
@@ -65,39 +57,26 @@ def described(content: dict[str, Any], name: str) -> dict[str, Any]:
     return {**base, **entry, "settings": {**base["settings"], **entry["settings"]}}
 
 
-def compute(entry: dict[str, Any], out: Path, digest: bool) -> dict[str, Any]:
-    """Run `entry` below `out`; return its numbers, and of its final arrays the norm, some entries and the digest.
-
-    The digest is of float32, the default: a run in float64 is repeated for it.
-    """
-    settings = entry["settings"]
-    outcome = adapter.run(entry["method"], settings, out)
+def compute(entry: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Run `entry` below `out`; return its numbers, and of its final arrays the norm and some entries."""
+    outcome = adapter.run(entry["method"], entry["settings"], out)
     computed: dict[str, Any] = {"numbers": outcome.numbers}
     # of a run in float64, what is stored in float32 is left out: where its rounding flips, it is 1e-7 away
     final = outcome.entries(np.float64 if entry["tolerance"] < LOOSE else None)
     if len(final):
         computed["norm"] = float(np.linalg.norm(final.astype(np.float64)))
         computed["entries"] = final[np.linspace(0, len(final) - 1, RANKS).round().astype(int)].tolist()
-    if not digest:
-        return computed
-    if "precision" in settings:
-        default = {word: value for word, value in settings.items() if word != "precision"}
-        outcome = adapter.run(entry["method"], default, out)
-    if outcome.arrays:
-        computed["digest"] = hashlib.sha256(outcome.entries().astype(np.float32).tobytes()).hexdigest()[:16]
     return computed
 
 
 def differences(stored: dict[str, Any], computed: dict[str, Any], tolerance: float) -> list[str]:
-    """Return one line per number of `computed` off the `stored` one by over `tolerance`, and per changed digest."""
+    """Return one line per number of `computed` that differs from the `stored` one by over `tolerance`."""
     before, after = _numbers(stored), _numbers(computed)
     lines = []
     for name in before | after:
         old, new = before.get(name), after.get(name)
         if old is None or new is None or not math.isclose(old, new, rel_tol=tolerance, abs_tol=tolerance):
             lines.append(f"{name} {old} -> {new}")
-    if "digest" in computed and stored.get("digest") != computed["digest"]:
-        lines.append(f"digest {stored.get('digest')} -> {computed['digest']}")
     return lines
 
 
@@ -120,10 +99,7 @@ def write(content: dict[str, Any]) -> None:
         ]
         return "{\n" + ",\n".join(parts) + "\n }"
 
-    FILE.write_text(
-        f'{{\n "made under": {json.dumps(content["made under"])},\n'
-        f' "bases": {lines(content["bases"])},\n "entries": {lines(content["entries"])}\n}}\n'
-    )
+    FILE.write_text(f'{{\n "bases": {lines(content["bases"])},\n "entries": {lines(content["entries"])}\n}}\n')
 
 
 if __name__ == "__main__":

@@ -14,15 +14,20 @@ ENTRIES = {name: described(CONTENT, name) for name in CONTENT["entries"]}
 COMMANDS = {name: adapter.command(entry["method"], entry["settings"], Path()) for name, entry in ENTRIES.items()}
 
 
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The folder of all runs, which share equal stages, such as that of a teacher."""
+    return tmp_path_factory.mktemp("golden")
+
+
 @pytest.mark.parametrize("name", of_papers(COMMANDS))
-def test_run_has_its_golden_numbers(name, tmp_path):
+def test_run_has_its_golden_numbers(name, out):
     entry = ENTRIES[name]
     if "privacy" in entry["settings"]:
         pytest.importorskip("dp_accounting", reason="needs the extra privacy")
-    same_bits = adapter.arithmetic() == CONTENT["made under"]
-    tolerance = entry["tolerance"] if same_bits or not entry.get("float32 parts") else LOOSE
+    tolerance = LOOSE if entry.get("float32 parts") else entry["tolerance"]
 
-    computed = compute(entry, tmp_path, digest=same_bits)
+    computed = compute(entry, out)
 
     changes = differences(entry, computed, tolerance)
     assert not changes, "\n".join(changes)

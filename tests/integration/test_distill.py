@@ -189,6 +189,7 @@ def test_teachers_alone_are_the_result(tmp_path, capsys):
     record = command(tmp_path, *TINY, "method=teachers")
     result, kept = record.result, record.tensors("predictions")
     printed = " ".join(capsys.readouterr().out.split())
+    assert result["evaluated"] == "personalized"
     for name, own in result["teachers"].items():
         assert {measure: result["metrics"][measure][name] for measure in own} == own
     for name in result["teachers"]:

@@ -27,7 +27,7 @@ def texts(tmp_path_factory):
 def test_dml_parties_measures_each_party_on_own_test(texts):
     result, made = texts.result, texts.tensors("predictions")
     parties = result["parties"]
-    assert parties == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]
+    assert parties == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"] and result["evaluated"] == "personalized"
     points = np.array(result["labels"]["coordinates"])
     for when, prefix in (("metrics", ""), ("before", "before/")):
         for party in parties:

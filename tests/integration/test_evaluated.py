@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from knot_runner import METHODS
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
@@ -47,9 +49,7 @@ def plugin(tmp_path, tables_restored):  # noqa: F811
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fedavg", ONE), ("feddf", ONE), ("scaffold", ONE), ("ditto", OWN), ("apfl", OWN), ("fedala", OWN),
-        ("fedsoup", OWN), ("fedrep training.local_epochs=5", OWN), ("fedper", OWN), ("local", OWN), ("fedmd", OWN),
-        ("feddistill", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
+        ("fedavg", ONE), ("fedsoup", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
         ("clustered_fedavg method.clustering.graph=none", ONE), ("clustered_fedper", OWN),
         ("fedavg model=resnet8_slim method.batchnorm=local training.rounds=1", OWN),
         ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),
@@ -71,14 +71,9 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
     assert f"target 0.010 (accuracy of {of})" in said
 
 
-@pytest.mark.parametrize(
-    ("method", "expected"), [("sinkhorn_e", ONE), ("teachers", OWN), ("dml_parties", OWN)]
-)  # fmt: skip
-def test_distillation_results_name_measured_models(tmp_path, method, expected):
-    given = replaced(TINY_PARTIES, f"method={method}")
-    if method != "sinkhorn_e":
-        given = [word for word in given if not word.startswith(("method.bias", "training.distill.lr"))]
-    assert command(tmp_path, *given).result["evaluated"] == expected
+def test_methods_with_a_model_of_each_client_say_so():
+    own = {"ditto", "apfl", "fedala", "fedsoup", "fedrep", "fedper", "local", "fedmd", "feddistill"}
+    assert {name for name in FEDERATED_ALGORITHMS if not METHODS[name].one_model} == own
 
 
 def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
@@ -233,6 +228,7 @@ def test_distillation_holds_out_examples_only_to_select(words, stage, tmp_path):
     result = require_result(folder)
     sizes = [(data.train, data.valid or 0) for data in result.datasets.values()]
     log = (folder / "rounds.jsonl").read_text()
+    assert result.evaluated == ONE
     assert result.selected_on == (stage and "valid") and ('"student"' in log or '"loss"' in log) == (stage is not None)
     share = 0.1 if stage else 0
     assert all(valid == pytest.approx(share * (train + valid), abs=stage is not None) for train, valid in sizes)

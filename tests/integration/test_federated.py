@@ -41,13 +41,6 @@ def test_check_outcomes_names_round_and_client_of_divergence(loss, finite):
     assert caught.value.where == {"round": 4, "client": "b"}
 
 
-def test_sweep_reports_shared_mistake_once(tmp_path, capsys):
-    grid = ["task=femnist", "task.source=local", "paths.data_dir=null", "seed=0,1,2", f"paths.output_dir={tmp_path}"]
-    assert main(["-m", *grid]) == 2
-    errors = capsys.readouterr().err
-    assert errors.count("paths.data_dir: required by task.source=local, but not set") == 1 and "(all 3 jobs)" in errors
-
-
 @pytest.mark.parametrize(("rows", "ends"), [
     ([], False), ([{"accuracy": 0.5}], True), ([{"accuracy": 0.49}], False),
     ([{"accuracy": 0.6}, {"train_loss": 1.0}], False), ([{"accuracy": 0.4}, {"accuracy": 0.6}], True),

@@ -263,7 +263,7 @@ def changed(request, **changes):
     return dataclasses.replace(request, synthesis=dataclasses.replace(request.synthesis, **changes))
 
 
-@pytest.mark.parametrize("last", [1, 4, 5, 10])
+@pytest.mark.parametrize("last", [4, 5])
 def test_synthesis_resumes_bitwise_after_kill(asked, last, tmp_path, monkeypatch):
     store, request = asked
     monkeypatch.setattr(images, "STEPS_AT_ONCE", 4)

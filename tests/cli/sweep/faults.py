@@ -8,8 +8,6 @@ import signal
 import time
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from knot_runner import METHODS, AveragingSettings
 from knot_runner.methods.federated import averaging
 
@@ -19,10 +17,6 @@ class FaultySettings(AveragingSettings):
     faults: list[str] = field(default_factory=list)
 
 
-ERRORS = {
-    "raise": RuntimeError("a planted bug"), "exit": SystemExit(3), "memory": MemoryError("a planted lack of memory"),
-    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-}  # fmt: skip
 FAULTS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "leave": lambda: os._exit(9), "wait": lambda: time.sleep(60), "pause": lambda: time.sleep(3),
@@ -32,8 +26,8 @@ FAULTS = {
 def plan(config, state, federation, round):
     fault = config.faults[federation.seed]
     if round == 1 and "NO_FAULTS" not in os.environ:
-        if fault in ERRORS:
-            raise ERRORS[fault]
+        if fault == "raise":
+            raise RuntimeError("a planted bug")
         FAULTS.get(fault, int)()
     requests = averaging.plan(config, state, federation, round)
     if fault == "diverge":

@@ -5,8 +5,10 @@ import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 import yaml
 
 import knot_runner as kr
@@ -20,9 +22,8 @@ from tests.forked import Forked
 
 #: What happens -> what failed.json calls it, and words of its cause.
 CASES = {
-    "raise": ("error", "RuntimeError: a planted bug"), "exit": ("exit", "SystemExit(3)"), "kill": ("killed", "SIGKILL"),
-    "crash": ("killed", "SIGSEGV"), "memory": ("memory", "a planted lack of memory"),
-    "cuda": ("memory", "CUDA out of memory"), "leave": ("exit", "exit code 9"),
+    "raise": ("error", "RuntimeError: a planted bug"), "kill": ("killed", "SIGKILL"),
+    "crash": ("killed", "SIGSEGV"), "leave": ("exit", "exit code 9"),
 }  # fmt: skip
 
 
@@ -49,6 +50,21 @@ def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
     code, errors = sweep(out, *grid, NO_FAULTS="1")
     assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were finished before" in errors, errors
     assert not failures(out) and len(results(out)) == len(CASES) + 2
+
+
+@pytest.mark.parametrize(("problem", "kind", "cause"), [
+    (SystemExit(3), "exit", "SystemExit(3) was raised in the job"),
+    (MemoryError("no more"), "memory", "MemoryError: no more"),
+    (torch.OutOfMemoryError("CUDA out of memory"), "memory", "OutOfMemoryError: CUDA out of memory"),
+])  # fmt: skip
+def test_attempt_records_what_a_job_raises(problem, kind, cause, tmp_path, monkeypatch):
+    (job,) = composed(tmp_path)
+    for name in ("redirect_output", "faulthandler"):  # those of the process of this test stay as they are
+        monkeypatch.setattr(f"knot_runner.sweeps.job.{name}", mock.Mock())
+    monkeypatch.setattr("knot_runner.sweeps.job.run_locked", mock.Mock(side_effect=problem))
+    assert attempt(job, planned([job])) == "failed"
+    failure = read_failure(job.folder)
+    assert (failure.kind, failure.cause) == (kind, cause) and "Traceback" in (job.folder / "log.txt").read_text()
 
 
 def test_attempt_leaves_a_run_that_another_command_has_finished(tmp_path):

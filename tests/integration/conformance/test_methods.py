@@ -96,13 +96,11 @@ def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize(("top", "algorithm"), [
-    ("clustered on a fleet, fine-tuned", "scaffold"), ("clustered on a fleet, fine-tuned", "fedrep"),
-    ("asynchronous, soup", "apfl"), ("asynchronous, soup", "fedgen"),
-    pytest.param("private, distilled", "fedper", marks=accounted),
+    ("clustered on a fleet, fine-tuned", "scaffold"), ("asynchronous, soup", "apfl"), ("asynchronous, soup", "fedgen"),
     pytest.param("private, distilled", "fedmd", marks=accounted),
 ])  # fmt: skip
 def test_combinations_resume_after_every_commit(top, algorithm, tmp_path):
-    checks.check_resumption(words_of(top, algorithm), tmp_path)
+    checks.check_resumption([*words_of(top, algorithm), "training.rounds=2"], tmp_path)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -114,7 +112,7 @@ def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", of_papers(RESUMED))
 def test_run_resumes_after_every_commit(name, tmp_path):
-    checks.check_resumption(RESUMED[name], tmp_path)
+    checks.check_resumption([*RESUMED[name], "training.rounds=2"], tmp_path)
 
 
 CALLS = itertools.count(1)

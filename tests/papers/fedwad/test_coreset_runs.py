@@ -100,7 +100,8 @@ CORESET_PRESET = [
     ("fedwad/knn", KNN_PRESET, "coreset_knn, num_clients 3, accuracy (%)", {"coreset_knn": 2, "fedper": 2}),
 ], ids=["coreset", "knn"])  # fmt: skip
 def test_figure_of_a_coreset_preset(tmp_path, capsys, preset, words, said, rows):
-    kr.sweep([f"experiment={preset}", *words, f"paths.output_dir={tmp_path}"])
+    for job in kr.compose([f"experiment={preset}", *words, f"paths.output_dir={tmp_path}"]):
+        kr.run(job)
     assert main(["plot", preset, *words, f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert said in capsys.readouterr().out
     assert (tmp_path / "figures" / f"{preset}.png").read_bytes()[:4] == b"\x89PNG"

@@ -2,7 +2,7 @@
 
 import json
 
-from knot_runner.cli.main import main
+import knot_runner as kr
 from tests.gld23k import write_gld23k
 
 #: the preset, for one round of two small images a batch
@@ -12,11 +12,11 @@ SHORT = ["training.rounds=1", "training.local_epochs=1", "training.clients_per_r
 OWN = [f"method.personalization.{word}" for word in ("epochs=1", "checkpoints=1", "alphas=[0,0.5,1]")]
 
 
-def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
+def test_gld23k_preset_runs_on_twelve_images(tmp_path):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
     words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data_dir={data}", f"paths.output_dir={out}"]
-    assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err
-    (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    (job,) = kr.compose([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN])
+    folder = kr.run(job).folder
     result = json.loads((folder / "result.json").read_text())
     assert (result["task"], result["model"], result["method"]) == ("gld23k", "mobilenet_v2_gn", "soup")
     alphas = [point["alpha"] for point in result["personalization"]["points"]]

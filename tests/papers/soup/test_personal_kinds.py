@@ -147,8 +147,10 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     ]
     overrides = ["experiment=soup/landscape", "task.source=embedded", "seed=0", "task.max_examples=300"]
     overrides += ["task.shape=[1,8,8]", *FEW, *small]
-    assert main([*overrides, f"paths.output_dir={tmp_path}"]) == 0
-    (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
+    overrides.append(f"paths.output_dir={tmp_path}")
+    (job,) = kr.compose(overrides)
+    folder = kr.run(job).folder
+    assert main(["plot", "soup/landscape", *overrides[1:]]) == 0
     facts = json.loads((folder / "result.json").read_text())["personalization"]
     record = load_file(folder / "clients.safetensors")
     for one in facts["landscape"]:
@@ -165,21 +167,16 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
 
 
 def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
-    overrides = [
-        "experiment=soup/femnist",
-        "task.source=embedded",
-        "seed=0,1",
-        "task.max_examples=300",
-        "task.shape=[1,8,8]",
-    ]
-    overrides += FEW
+    overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.max_examples=300"]
+    overrides += ["task.shape=[1,8,8]", *FEW]
     overrides += ["arm=finetune,soup", "method.personalization.epochs=1", "method.personalization.checkpoints=1"]
-    assert main([*overrides, f"paths.output_dir={tmp_path}"]) == 0
-    capsys.readouterr()
-    assert main(["table", "soup/femnist", *overrides[1:], f"paths.output_dir={tmp_path}"]) == 0
+    overrides.append(f"paths.output_dir={tmp_path}")
+    for job in kr.compose(overrides):
+        kr.run(job)
+    assert main(["table", "soup/femnist", *overrides[1:]]) == 0
     shown = capsys.readouterr().out
     assert "ID at OOD -1" in shown and "what the curve of (OOD, ID) dominates" in " ".join(shown.split())
-    assert main(["plot", "soup/femnist", *overrides[1:], f"paths.output_dir={tmp_path}"]) == 0
+    assert main(["plot", "soup/femnist", *overrides[1:]]) == 0
     shown = capsys.readouterr().out
     assert "soup: ends at ID" in shown and (tmp_path / "figures" / "soup/femnist.png").exists()
     rows = (tmp_path / "figures" / "soup/femnist.csv").read_text().splitlines()
