@@ -1,19 +1,18 @@
 """Mutation testing: change one line at a time, and list the changes that no test notices.
 
-    python scripts/mutate.py                         every mutant of tests/mutations/*.yaml
-    python scripts/mutate.py knot claims             those of two files
+    python scripts/mutate.py                  every mutant of tests/mutations/*.yaml
+    python scripts/mutate.py knot claims      those of two files
     python scripts/mutate.py --draw=200 --seed=$(git rev-parse HEAD) --log=FILE    random ones
-    python scripts/mutate.py --slice=1/2 --log=FILE  every second one; run 2/2 at the same time
 
-A second call with the same FILE resumes. Random mutants (``pip install -e ".[dev,mutate]"``) change random lines of the
-code that computes results, and of presets. The operators are those of mutmut without changes of texts: a number + 1,
-``True``/``False``, the opposite comparison, arithmetic or logical operator, an argument removed or ``None``, an
-assignment of ``None``, one branch of a conditional expression, ``break``/``continue``. In YAML, numbers, ``true``,
-``false``, ``higher`` and ``lower`` change. The nearest tests import the module, or, with ``--coverage``, run the line.
+Random mutants (``pip install -e ".[dev,mutate]"``) change lines of the code that computes results, and of presets.
+The operators are those of mutmut without changes of texts: a number + 1, ``True``/``False``, the opposite comparison,
+arithmetic or logical operator, an argument removed or ``None``, an assignment of ``None``, one branch of a conditional
+expression, ``break``/``continue``. In YAML, numbers, ``true``/``false`` and ``higher``/``lower`` change. The nearest
+tests import the module, or, with ``--coverage``, run the line.
 
-First, the tests must pass without a mutant. Each mutant is tested in a copy of the checkout, in a process forked from
-one that has imported the libraries. In FILE, you can replace ``survived`` by ``equivalent: PROOF``. The exit code is 1
-if fewer than 90% of the others are killed, more than 5% are equivalent, or tests fail without a mutant.
+First, the tests must pass without a mutant. Each mutant is tested in a copy of the checkout, in a forked process. In
+FILE, you can replace ``survived`` by ``equivalent: PROOF``. The exit code is 1 if fewer than 90% of the others are
+killed, more than 5% are equivalent, or tests fail without a mutant.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def main() -> int:
     parser.add_argument("areas", nargs="*", help="files of tests/mutations, without .yaml")
     parser.add_argument("--only", default="", help="text in the mutant's line")
     parser.add_argument("--tests", default="", help="text in the paths of its tests")
-    parser.add_argument("--slice", default="1/1", help="I/N: the I-th of N slices")
+    parser.add_argument("--slice", default="1/1", help="I/N: the I-th of N slices; run them at once")
     parser.add_argument("--draw", type=int, default=0, metavar="COUNT", help="random mutants instead of listed ones")
     parser.add_argument("--seed", help="of random mutants, a hexadecimal number")
     parser.add_argument("--coverage", metavar="RECORDING", help="the lines that each test runs")
@@ -85,9 +84,8 @@ def main() -> int:
     mutants = [m for m in mutants if options.only in m.name and options.tests in " ".join(m.tests)]
     part, _, parts = options.slice.partition("/")
     mutants = mutants[int(part) - 1 :: int(parts)]
-    states = {}
-    if options.log.is_file():
-        states = dict(reversed(line.split("\t", 1)) for line in options.log.read_text().splitlines())
+    options.log.touch()
+    states = dict(reversed(line.split("\t", 1)) for line in options.log.read_text().splitlines())
     untested = [mutant for mutant in mutants if mutant.name not in states]
     for name in PRELOADED:
         __import__(name)
@@ -164,7 +162,9 @@ def python_changes(text: str) -> dict[int, list[Callable[[], str]]]:
             if isinstance(node, kept):
                 return False
             position = self.get_metadata(PositionProvider, node, None)
-            for kind, operator in mutation_operators if position else ():
+            if position is None or isinstance(node, libcst.AnnAssign):  # a field's None would become ""
+                return True
+            for kind, operator in mutation_operators:
                 for changed in operator(node) if isinstance(node, kind) else ():
                     replace = functools.partial(wrapper.module.deep_replace, node, changed)
                     changes[position.start.line].append(lambda replace=replace: replace().code)
@@ -215,7 +215,7 @@ def pass_without_mutant(mutants: list[Mutant], root: Path) -> bool:
     paths: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for mutant in mutants:
         tests = [argument for argument in mutant.tests if argument.startswith("tests/")]
-        paths[mutant.tests[len(tests) :]].update(tests)
+        paths[mutant.tests[len(tests) :]].update(tests)  # the rest are options
     return all(run_tests(root, (*sorted(tests), *options), quiet=False) == 0 for options, tests in paths.items())
 
 
