@@ -251,9 +251,7 @@ def summary(states: list[tuple[str, str]]) -> int:
     equivalent = sum(state.startswith("equivalent: ") for _, state in states)
     rest = len(states) - equivalent
     print(f"killed {killed} of {rest} ({killed / max(rest, 1):.1%}), {equivalent} equivalent")
-    for name, state in states:
-        if state != "killed":
-            print(f"  {state}: {name}")
+    print("\n".join(f"  {state}: {name}" for name, state in states if state != "killed"))
     return int(killed < ENOUGH * rest or equivalent > MOST_EQUIVALENT * len(states))
 
 
