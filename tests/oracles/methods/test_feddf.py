@@ -40,6 +40,7 @@ class OneRound:
         self.config, self.round = settings(algorithm, server_distillation=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.config, first=round)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
+        self.tested = [len(request.test_rows) for request in one.asked.distillation]
 
     def logits(self, weights, rows):
         """Of the linear model, typed out: [n, C]."""
@@ -178,6 +179,7 @@ def test_feddf_round_reports_accuracy_steps_and_loss():
     assert one.row["distill_before"] != one.row["distill_after"] and one.row["distill_tested"] == 40
     unmeasured = OneRound(distill(lr=0.5), evaluate_every=3)
     assert set(unmeasured.row) == {"distill_loss", "distill_steps", "bytes_up", "bytes_down"}
+    assert one.tested == [40] and unmeasured.tested == [0]
     assert unmeasured.row["bytes_up"] == unmeasured.row["bytes_down"] == 0  # the server has the models
     assert torch.equal(unmeasured.state["weights"], one.state["weights"])
 
