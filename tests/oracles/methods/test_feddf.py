@@ -135,6 +135,7 @@ def test_feddf_round_reports_accuracy_steps_and_loss():
     assert one.row["distill_before"] != one.row["distill_after"] and one.row["distill_tested"] == 40
     unmeasured = OneRound(distill(lr=0.5), evaluate_every=3)
     assert set(unmeasured.row) == {"distill_loss", "distill_steps", "bytes_up", "bytes_down"}
+    assert one.tested == [40] and unmeasured.tested == [0]
     assert unmeasured.row["bytes_up"] == unmeasured.row["bytes_down"] == 0  # the server has the models
     assert torch.equal(unmeasured.state["weights"], one.state["weights"])
 
