@@ -76,7 +76,9 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
                 bank[want] = _of_examples(want, run, list(tests.values()))
                 continue
             for name, test in tests.items():
-                columns[name, _seed(test.labels)][want.run_id, want.side, want.measure] = _columns(metric, test)
+                columns[name, _seed(test.labels.tobytes())][want.run_id, want.side, want.measure] = _columns(
+                    metric, test
+                )
             by_sums.append(want)
         except _CannotResample as problem:
             problems[want] = str(problem)
@@ -123,12 +125,12 @@ def _of_examples(want: Want, run: MeasuredRun, tests: Sequence[TestSet]) -> np.n
 
 
 def _resamples(test: TestSet) -> Iterator[TestSet]:
-    for block in item_draws(len(test.labels), _seed(test.labels)):
+    for block in item_draws(len(test.labels), _seed(test.labels.tobytes())):
         for items in block:
             yield TestSet(test.scores[items], test.probabilities[items], test.labels[items], test.coordinates)
 
 
-def _seed(content: np.ndarray | bytes) -> int:
+def _seed(content: bytes) -> int:
     """Return the resampling seed of test labels, so that all runs with equal labels draw the same items."""
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
@@ -137,7 +139,8 @@ def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
     """Return the metric on test sets, pooled or averaged as its entry requires."""
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
-        tests = [TestSet(*map(np.concatenate, arrays), tests[0].coordinates)]
+        shares, scores, labels = map(np.concatenate, arrays)
+        tests = [TestSet(shares, scores, labels, tests[0].coordinates)]
     values = []
     for test in tests:
         try:

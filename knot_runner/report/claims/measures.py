@@ -249,11 +249,9 @@ class LearningCurve:
         """
         first = self.reaches(target, "clock" if measure == "time" else "round")
         if measure == "time":
-            cost = self.rows[-1]["clock"] if first is None else first
-        else:
-            cost = self.rounds + 1 if first is None else int(first)
-        if measure == "bytes":
-            cost = sum([*self.sent, min(self.sent)][:cost]) / MEGABYTE
+            return Reading(self.rows[-1]["clock"] if first is None else first, bound=first is None)
+        rounds = self.rounds + 1 if first is None else int(first)
+        cost = sum([*self.sent, min(self.sent)][:rounds]) / MEGABYTE if measure == "bytes" else rounds
         return Reading(cost, bound=first is None)
 
 

@@ -134,11 +134,11 @@ def _measured(
             cells = {}
             for row, values in numbers.groupby(runs.runs.row):
                 cells[row] = TableCell(*mean_interval(values.tolist()), len(values), top)
-            means = [cell.mean for cell in cells.values()]
+            means = [cell.mean or 0.0 for cell in cells.values()]
             unit, factor = unit_of(key, means)
             decimals = digits(key, [mean / factor for mean in means])
             for row, cell in cells.items():
-                text = estimate_text(cell.mean / factor, cell.half and cell.half / factor, decimals, top)
+                text = estimate_text((cell.mean or 0.0) / factor, cell.half and cell.half / factor, decimals, top)
                 if cell.n < planned[row]:
                     text += f" ({cell.n})"
                 cells[row] = replace(cell, text=text)

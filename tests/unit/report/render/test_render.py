@@ -40,7 +40,7 @@ def test_quantity_has_three_digits_and_a_prefix(amount, text):
 
 def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
-    found = [texts.value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
+    found = [texts.cell_texts(TableCell(mean=mean), signed)[0] for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert found == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
 
 
