@@ -11,7 +11,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
-from knot_runner.util import processes
+from knot_runner.util import processes, ray_cluster
 
 
 class RayError(Exception):
@@ -140,8 +140,9 @@ class Actor:
 
 
 def faked(monkeypatch, **more) -> FakeRay:
-    """A fake in the place of the module ``ray`` during one test."""
+    """A fake in the place of the module ``ray`` during one test. No process watches for the end of this one."""
     ray = FakeRay(**more)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(processes, "_signal_actions", [])
+    monkeypatch.setattr(ray_cluster, "subprocess", SimpleNamespace(Popen=lambda *_, **__: None))
     return ray

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import wandb
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
@@ -72,7 +71,7 @@ def sent(monkeypatch):
     found = []
     run = SimpleNamespace(summary={}, log=found.append, define_metric=lambda *_, **__: None)
     run.finish = lambda exit_code: found.append(run.summary)
-    monkeypatch.setattr(wandb, "init", lambda **settings: found.append(settings) or run)
+    monkeypatch.setattr("wandb.init", lambda **settings: found.append(settings) or run)
     return found
 
 

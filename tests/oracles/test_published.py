@@ -17,8 +17,8 @@ from knot_runner.util.config_yaml import config_folder, yaml_files
 from tests.of_papers import is_here, of_papers
 from tests.unit.report.made_runs import LABELS
 
-PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
-EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
+PUBLISHED = yaml.load(Path(__file__).with_name("published.yaml").read_text(), yaml.CSafeLoader)
+EXPERIMENTS = {name: yaml.load(path.read_text(), yaml.CSafeLoader) for name, path in yaml_files("experiment").items()}
 
 
 @cache

@@ -75,10 +75,10 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
         value=bare.value,
         exact=exact,
         closed_form=task.distance,
-        server_only=list(traced.server_only),
-        sums=list(traced.sums),
-        values=list(traced.values),
-        support=list(traced.supports),
+        server_only=traced.server_only,
+        sums=traced.sums,
+        values=traced.values,
+        support=traced.supports,
     )
 
 

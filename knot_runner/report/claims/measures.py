@@ -258,7 +258,7 @@ class LearningCurve:
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
     """Return ``runs``, and the learning curves of the finished runs by run id.
 
-    Runs with a damaged ``rounds.jsonl`` are marked as corrupt.
+    Runs with a damaged ``rounds.jsonl`` are marked as damaged.
     """
     read = [with_files(run, [ROUNDS_FILE]) for run in runs]
     curves = {}

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+import transformers
 
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.models.bert import TextClassifier, party_model
@@ -39,8 +39,8 @@ def test_published_head_equals_full_layer_at_cls(batch):
 
 def test_plain_head_equals_bert_for_sequence_classification(batch):
     torch.manual_seed(1)
-    config = BertConfig(**SHAPE, num_labels=5)
-    theirs = BertForSequenceClassification(config).eval()
+    config = transformers.BertConfig(**SHAPE, num_labels=5)
+    theirs = transformers.BertForSequenceClassification(config).eval()
     ours = TextClassifier(dataclasses.replace(SPEC, head="plain"), 500, 5).eval()
     state = {}
     for name, tensor in theirs.state_dict().items():

@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.loop import initial_model
@@ -28,7 +27,7 @@ WORDS = "embeddings.word_embeddings.weight"
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     torch.manual_seed(2)
-    encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
     root = tmp_path_factory.mktemp("weights")
     encoder.save_pretrained(root / "tiny")
     return root, encoder.state_dict()
@@ -88,7 +87,7 @@ def test_first_model_starts_from_pretrained_weights(saved):
 
 def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
     torch.manual_seed(2)
-    theirs = BertForSequenceClassification(BertConfig(**SHAPE))
+    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE))
     theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
     theirs.save_pretrained(tmp_path / "tiny")
     file = tmp_path / "tiny/model.safetensors"
@@ -107,7 +106,7 @@ def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
 
 
 def test_load_pretrained_reads_an_encoder_in_parts(saved, tmp_path):
-    whole = BertModel.from_pretrained(saved[0] / "tiny", add_pooling_layer=False)
+    whole = transformers.BertModel.from_pretrained(saved[0] / "tiny", add_pooling_layer=False)
     whole.save_pretrained(tmp_path / "tiny", max_shard_size="50KB")
     assert len(weight_files(tmp_path / "tiny")) > 1
     load_pretrained(model := model_with(0), LOCAL, tmp_path)
@@ -169,8 +168,8 @@ def test_load_pretrained_names_damaged_files(changed, damage):
 
 
 def test_load_pretrained_refuses_other_encoders(tmp_path):
-    config = DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)
-    DistilBertModel(config).save_pretrained(tmp_path / "tiny")
+    config = transformers.DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)
+    transformers.DistilBertModel(config).save_pretrained(tmp_path / "tiny")
     with refuses():
         load_pretrained(model_with(0), LOCAL, tmp_path)
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from knot_runner.models.tokens import Encoded, batches, cut_to, encode, learn_vocabulary, make_tokenizer, read_tokenizer
 from tests.golden.messages import refuses
@@ -56,9 +56,9 @@ def test_read_tokenizer_gives_the_ids_of_transformers(said, form, tmp_path):
         config = {"tokenizer_class": "BertTokenizer"} | FOLDERS[said]
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     if form == "tokenizer.json":
-        AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+        transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
         (tmp_path / "vocab.txt").unlink(missing_ok=True)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = cut_to(read_tokenizer(tmp_path / "vocab.txt" if form == "the file vocab.txt" else tmp_path), 16)
     for text in ALL_TEXTS:
         assert ours.encode(text).ids == theirs(text, truncation=True, max_length=16)["input_ids"], text

@@ -15,10 +15,9 @@ from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
 from tests.of_papers import WORDS, of_papers
-from tests.oracles.test_published import PUBLISHED, assert_holds
+from tests.oracles.test_published import EXPERIMENTS, PUBLISHED, assert_holds
 
-PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
-CLAIMED = {name: claims for name, preset in PRESETS.items() if (claims := claim_settings(preset["report"]).claims)}
+CLAIMED = {name: claims for name, preset in EXPERIMENTS.items() if (claims := claim_settings(preset["report"]).claims)}
 #: A small part of a grid that has all that its claims compare.
 PARTS = {
     **{f"fedwad/table{i}": ["partition.num_clients=20"] for i in range(1, 6)},
@@ -28,11 +27,11 @@ PARTS = {
 #: One of each folder; composing the grids of the others takes a second each.
 QUICK = ("chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/table3", "soup/cossim")
 #: All other presets.
-OTHERS = [name for name in sorted(PRESETS) if name not in QUICK]
+OTHERS = [name for name in sorted(EXPERIMENTS) if name not in QUICK]
 
 
 @pytest.mark.parametrize("names", [
-    *(pytest.param([name], id=name) for name in QUICK if name in PRESETS),
+    *(pytest.param([name], id=name) for name in QUICK if name in EXPERIMENTS),
     pytest.param(OTHERS, marks=pytest.mark.thorough, id="others"),
 ])  # fmt: skip
 def test_presets_compose_runs_for_all_their_claims(names, tmp_path):
@@ -50,7 +49,7 @@ def test_presets_compose_runs_for_all_their_claims(names, tmp_path):
 def test_planned_seeds_come_only_from_preset():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
-        report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
+        report, seeds = EXPERIMENTS[name]["report"], str(EXPERIMENTS[name]["sweep"]["seed"]).split(",")
         assert report["seeds"] == len(seeds) or (report["seeds"] > len(seeds) and name in ("knot/table4", "fedwad/knn"))
     for override in ("report.seeds=2", "+report.seeds=2", "++report.seeds=2", "~report.seeds"):
         with refuses():
@@ -70,7 +69,7 @@ def test_claims_compare_what_their_text_says(name):
         assert claim.source and not re.search(r"[{}<>]", claim.text)
         percent = re.search(r"reaches (\d+)%", claim.text)
         if percent:
-            assert PRESETS[name]["report"]["target"] == float(percent[1]) / 100, claim.text
+            assert EXPERIMENTS[name]["report"]["target"] == float(percent[1]) / 100, claim.text
         if claim.expect in ("higher", "lower"):
             assert claim.expect == ("lower" if LOWER.search(claim.text) else "higher"), claim.text
         against = claim.against if isinstance(claim.against, dict) else {}
