@@ -10,18 +10,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 352_440,
-    "statement lines": 26_330,
-    "conditional expressions per 1,000 statement lines": 34.5,
-    "comprehensions per 1,000 statement lines": 63.9,
+    "nodes": 345_420,
+    "statement lines": 26_055,
+    "conditional expressions per 1,000 statement lines": 33.9,
+    "comprehensions per 1,000 statement lines": 61.1,
     "comprehensions that hold another per 1,000 statement lines": 1.2,
-    "string subscripts": 736,
-    '.get("...")': 135,
-    "Any": 400,
+    "string subscripts": 531,
+    '.get("...")': 131,
+    "Any": 334,
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 30_820, 36_560
+SCRIPTS, TESTS = 31_340, 36_000
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95

@@ -54,7 +54,7 @@ def _pooled(four):
     """What pooling makes of four outputs, alike in all channels: [channels]."""
     copies = [(torch.ones(CHANNELS, 1, 1, 1), torch.zeros(CHANNELS))]
     stem = PooledConvs(copies, [0], torch.tensor(four).view(1, 1, 2, 2))
-    (batch,) = stem.batches(torch.arange(1), None, None, 1)
+    (batch,) = stem.batches(torch.arange(1), None, 1)
     return stem.forward(batch)[0]
 
 
@@ -76,7 +76,7 @@ def test_pooled_convs_breaks_ties_of_outputs_like_torch():
     with torch.no_grad():
         stem, target = PooledConvs([(weight, bias)], [0], images), torch.zeros_like(weight)
         stem.set_targets([(target, torch.zeros_like(bias))])
-        stem.forward(*stem.batches(torch.arange(2), None, None, 2))
+        stem.forward(*stem.batches(torch.arange(2), None, 2))
         stem.backward(slope.flatten(1))
         stem.accumulate(1.0)
     torch.testing.assert_close(target, weight.grad, rtol=1e-5, atol=1e-5)

@@ -35,7 +35,7 @@ def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count)
         targets = [(torch.ones_like(weight), torch.ones_like(bias)) for weight, bias in layers]
         stem = kind(layers, list(paddings), images)
         stem.set_targets(targets)
-        (batch,) = stem.batches(torch.arange(count), None, None, count)
+        (batch,) = stem.batches(torch.arange(count), None, count)
         for _ in range(2):  # what a step leaves in memory does not matter to the next
             torch.testing.assert_close(stem.forward(batch), wanted, rtol=1e-12, atol=1e-11)
             stem.backward(slope)
