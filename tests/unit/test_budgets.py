@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 33_470}, "tests": {"lines": 36_200}}
+OTHERS = {"scripts": {"nodes": 33_470}, "tests": {"lines": 36_210}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
