@@ -9,12 +9,13 @@ import torch.nn.functional as F
 
 from knot_runner import TERMS, Term, compose
 from knot_runner.config.settings.methods.terms import PktTermSettings
+from knot_runner.config.settings.networks import ResnetSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distill import learner, students
 from knot_runner.methods.distill.distill import in_phase, phases_of
 from knot_runner.methods.distill.students import PickStudent, Students
 from knot_runner.methods.party import StageState
-from knot_runner.models.network import build_network
+from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import read_taps
 from tests.changed_settings import stage
 from tests.distill_runs import TWO_STAGE
@@ -24,6 +25,7 @@ from tests.tiny import TINY_TAUGHT, replaced
 from tests.unit.methods import distill_requests as small
 
 CE, CNN, WIDE, KD = small.CE, small.CNN, small.WIDE, small.KD
+NORMED = Network(ResnetSettings("resnet", "r", [1], 4, "cifar", "batch", 1), small.SHAPE, small.CLASSES)
 
 
 @pytest.fixture
@@ -229,11 +231,12 @@ def test_weights_and_first_ratios_by_hand(place):
     small.assert_same_bits(small.trained(typed, place, "b")[0], small.trained(request, place, "c")[0])
 
 
-def test_weighing_leaves_memories_as_they_are(place):
+def test_weighing_leaves_memories_and_running_statistics_as_they_are(place):
     """A memory that moved before the first step would make a term depend on whether its ratio was measured."""
     teacher = small.put_teacher(place, WIDE, 1)
-    request = small.students(place, {"ce": CE, "crd": {"weight": 1.0, "dim": 4}}, [teacher], CNN)
+    request = small.students(place, {"ce": CE, "crd": {"weight": 1.0, "dim": 4}}, [teacher], NORMED)
     made = Students(request, place, small.silent)
+    small.assert_same_bits(made.students[0].state_dict(), small.started("student", NORMED).state_dict())
     after = made.terms[0].state_dict()
     torch.manual_seed(keyed(5, "adapters", "student"))
     again = made._make_terms(made.request, made.terms[0].specs)
