@@ -1,10 +1,9 @@
 """Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
 An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. It returns
-tensors with one row per example, from which batches are cut, and the loss as a function of a batch's logits and rows.
-Only the rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes
-look up ``make`` by its module and name, so it must be defined at the top level of a module of the package or of a
-plug-in.
+tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a batch. Only the
+rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes look up
+``make`` by its module and name, so it must be defined at the top level of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from torch import Tensor
 
 from knot_runner.util.errors import UserError
 
-#: Name -> tensor [n, ...] with one row per example.
+#: Tensors by name, each of shape [n, ...] with one row per example.
 LossRows = dict[str, Tensor]
-#: Function (logits [B, C], the batch's rows) -> loss per sample [B]. If the objective reads features, the third
-#: argument is the batch's features [B, H].
+#: Function of the logits, shape [B, C], and the rows of a batch that returns the loss of each sample, shape [B]. If the
+#: objective reads features, their values for the batch, shape [B, H], are a third argument.
 SampleLoss = Callable[..., Tensor]
 
 
@@ -31,12 +30,14 @@ class ObjectiveInputs:
     """Inputs for building an objective.
 
     Attributes:
-        labels: [n] (-1: unlabeled).
-        tensors: The request's tensors [n, ...], such as a teacher's logits.
-        start_logits: Returns the logits [n, C] under the weights that training starts from.
-        head: The current last layer, features [B, H] -> logits [B, C], for objectives that use it.
-        features: ``features(name)`` returns the inputs [n, H] of the last layer under the request's model ``name``,
-            or under the initial model for ``start``. ``make`` must return tensors that belong to one client as rows.
+        labels: The labels of the n examples, shape [n]; -1 for an example without a label.
+        tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
+        start_logits: A function that returns the logits, shape [n, C], of the model with its initial weights.
+        head: The last layer of the model in training, which maps features of shape [B, H] to logits of shape [B, C].
+            None for objectives that do not use it.
+        features: ``features(name)`` returns the inputs of the last layer, shape [n, H], of the request's model
+            ``name``. The name ``start`` stands for the initial model. If ``make`` uses these features in the loss, it
+            must return them as rows.
     """
 
     labels: Tensor
@@ -52,8 +53,8 @@ class CrossEntropy:
 
     T_i is ``temperature``. With ``hard_temperature``, T_i lies between both temperatures, depending on the sample's
     initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control experiment
-    for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. The control experiment for a constant
-    temperature is the learning rate instead.
+    for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. For a constant temperature, the control
+    experiment changes the learning rate instead (``method.lr_control``).
     """
 
     temperature: float = 1.0
@@ -126,7 +127,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of a cross-entropy, for which engines use a closed-form gradient; otherwise None."""
+    """Return the options of the objective if it is cross-entropy, whose gradient has a closed form; otherwise None."""
     return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
 
 

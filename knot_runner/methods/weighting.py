@@ -1,4 +1,4 @@
-"""Teacher weightings W_k (KNOT section 5), one function each, in one table."""
+"""Teacher weightings W_k (KNOT section 5), one function each, in the table WEIGHTINGS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting D: the teacher's share of all training data, the same for every text."""
+    """Return weighting D: the teacher's fraction of all training data, the same for every example."""
     return shares.expand(q.shape[:2]).clone()
 
 
@@ -63,7 +63,7 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
+    """Return ``weights``, shape [N, K], but with equal weights of 1 for examples whose weights are all 0.
 
     The weights can then be normalized. If all weights of an example are 0, no teacher departs from its reference, so
     all teachers count equally.
@@ -72,7 +72,7 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 
 
 def probability_bias(logits: Tensor) -> list[float]:
-    """Return B_k, the share of random examples whose argmax is each label.
+    """Return the probability bias B_k: for each label, the fraction of random examples with this label as argmax.
 
     ``logits`` [N, C]: the teacher's logits of these examples. One pseudo-count is added to each class (KNOT App. D.1).
     """
@@ -81,7 +81,7 @@ def probability_bias(logits: Tensor) -> list[float]:
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads biases, which need inference on random texts. True for plug-in weightings."""
+    """Return whether the weighting reads biases, which need inference on random examples; true for plug-ins."""
     return weighting not in ("A", "D", "U")
 
 

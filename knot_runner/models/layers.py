@@ -1,9 +1,9 @@
 """Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The stacked engine pads the batches of clients to equal sizes. The pooling here has the same values and gradients as
-``F.max_pool2d``, bit for bit, and takes less time on a CPU. For tensors with channels first, PyTorch's pooling (2.11 to
-2.13) is not vectorized on a CPU and takes longer than the convolutions of a small network. For tensors with channels
-last, it is vectorized.
+The stacked engine pads the batches of clients to equal sizes, and normalization must not include the padding.
+:func:`max_pool` has the same values and gradients as ``F.max_pool2d``, bit for bit, and takes less time on a CPU. For
+tensors with channels first, PyTorch's pooling (2.11 to 2.13) is not vectorized on a CPU and takes longer than the
+convolutions of a small network. For tensors with channels last, it is vectorized.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 
 
 class BatchNorm(nn.Module):
-    """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask``.
+    """``nn.BatchNorm2d`` for inputs of shape [B, C, H, W], with a ``mask`` that excludes padded samples.
 
-    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. In training mode, a
-    batch with a single value per channel (one 1x1 image) uses the running statistics. PyTorch raises an error for such
-    a batch, because a single value has no variance. Running statistics are buffers.
+    ``mask``, shape [B], is 1 for a sample and 0 for padding, which does not count in mean and variance. None: no
+    padding. In training mode, a batch with a single value per channel (one 1x1 image) uses the running statistics.
+    PyTorch raises an error for such a batch, because a single value has no variance. Running statistics are buffers.
     """
 
     running_mean: Tensor
@@ -59,7 +59,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("mask", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x [B, C, H, W], normalized per channel."""
+        """Return ``x``, of shape [B, C, H, W], normalized per channel."""
         trains = self.training and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)
@@ -86,7 +86,7 @@ _aten = torch.ops.aten
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """Return the maximum of each 2x2 window of x [..., C, H, W] as [..., C, H // 2, W // 2].
+    """Return the maximum of each 2x2 window, shape [..., C, H // 2, W // 2], of x of shape [..., C, H, W].
 
     As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
     gradient goes to the first one in row order.

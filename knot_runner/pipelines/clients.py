@@ -44,7 +44,7 @@ class Setup:
     federation: Federation
     data: ClientData
     test: ClientData
-    #: number of training examples that no client has
+    #: number of training examples that are not assigned to any client
     held_out: int = 0
 
     @property
@@ -117,7 +117,7 @@ class FederatedContext:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The final state and all rows of the rounds, and the clients' own models after personalization, if any."""
+    """The result of training: the final state, the log rows of all rounds, and personalized models, if any."""
 
     state: FederatedState
     rows: list[LogRow]
@@ -146,12 +146,13 @@ def make_setup(context: RunContext) -> Setup:
         network = Network(settings.model, task.shape, len(task.classes))
         labels = label_space(task.classes, task.coordinates)
     else:
-        from knot_runner.pipelines.transfer_set import read_texts  # with what else a server needs
+        from knot_runner.pipelines.transfer_set import read_texts  # with what a distilling server needs
 
         task, network, data, test = read_texts(context)
         partition, held_out = deal_clients(context, task)
         labels = task.whole.labels
-    # clients take the architectures in turn; all architectures have the inputs of ``network``, such as its vocabulary
+    # client k has architecture k modulo their number; all architectures have the inputs of ``network``, such as its
+    # vocabulary
     specs = architecture_settings(config) or [network.spec]
     networks = [dataclasses.replace(network, spec=spec) for spec in specs]
     architectures = [_architecture(context, client_network) for client_network in networks]
@@ -202,7 +203,7 @@ def open_engine(context: RunContext, setup: Setup) -> Engine:
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Return the run's partition over clients, and the rows [n] of training examples held out as a transfer set.
+    """Partition the examples over clients; return the partition, and the rows of the held-out transfer set.
 
     Raises:
         UserError: The partition is not possible.
@@ -236,7 +237,7 @@ def _architecture(context: RunContext, network: Network) -> Architecture:
 
 
 def _clients(partition: Partition) -> tuple[Party, ...]:
-    """Return each client with its part of ``partition``."""
+    """Return a :class:`Party` for each client, with the rows that ``partition`` assigns to the client."""
     splits = [partition.train, partition.test] + ([] if partition.valid is None else [partition.valid])
     return tuple(
         Party(name, *map(torch.from_numpy, rows)) for name, *rows in zip(partition.names, *splits, strict=True)

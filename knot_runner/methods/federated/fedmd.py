@@ -1,4 +1,4 @@
-"""FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
+"""FedMD (Li and Wang 2019): clients keep their models and send logits on public examples.
 
 In each round, clients train on their own examples and then send their logits for the transfer set. The mean of these
 logits is the consensus. Each client fits the consensus with the same distillation as FedDF's server

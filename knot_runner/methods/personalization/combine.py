@@ -17,8 +17,8 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.files import Facts
 
-#: Number of values of all models that are converted to float64 at a time. These 2 MB fit in a core's cache; with 64 MB,
-#: a product takes four times as long.
+#: Number of values, over all models, that are converted to float64 at a time. They take 2 MB, which fit into the cache
+#: of a core. With 64 MB, a product takes four times as long.
 VALUES_AT_ONCE = 2**18
 
 
@@ -98,9 +98,10 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of predicting "i is in k's group" by lambda_ki, over all pairs of clients.
+    """Return the area under the ROC curve of the score lambda_ki for the event "clients k and i share a group".
 
-    Ties count one half. The result is None if all pairs, or no pairs, are in the same group.
+    The curve is computed over all pairs of different clients. Ties count one half. The result is None if all pairs, or
+    no pairs, share a group.
     """
     from sklearn.metrics import roc_auc_score  # slow to import, and other personalizations do not need it
 
@@ -112,10 +113,12 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
-    """Return the mean weights lambda [K, K] of clients' ``own`` updates and of ``others``' updates.
+    """Return summary statistics of the weights lambda, ``matrix`` of shape [K, K].
 
-    Also return the share of others' weights that is ``negative``. With groups, also return the means over others
-    ``within`` and ``across`` groups, and the ``auc`` of distinguishing the two.
+    ``own``: the mean weight of a client's own update (the diagonal). ``others``: the mean weight of other clients'
+    updates. ``negative``: the fraction of the latter weights that is negative. If there are groups, ``within`` and
+    ``across`` are the mean weights of other clients in the same and in different groups, and ``auc`` is the result of
+    :func:`same_group_auc`.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {

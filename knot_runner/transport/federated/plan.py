@@ -1,4 +1,4 @@
-"""Optimal transport plans by the network simplex, which runs until convergence, and squared Euclidean costs."""
+"""Optimal transport plans by the network simplex algorithm, run until convergence, and squared Euclidean costs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = No
 
 
 def _solved(cost: ndarray, a: ndarray, b: ndarray) -> ndarray:
-    if cost.shape[0] < cost.shape[1]:  # the simplex is 1.4 to 2.7 times as fast from the larger side
+    if cost.shape[0] < cost.shape[1]:  # 1.4 to 2.7 times as fast with the larger measure first
         return _solved(np.ascontiguousarray(cost.T), b, a).T
     cap = PIVOTS + PIVOTS_PER_POINT * sum(cost.shape)
     with warnings.catch_warnings(action="ignore"):  # POT's warning on the cap: repeated below with numbers

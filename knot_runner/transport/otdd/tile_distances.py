@@ -1,4 +1,4 @@
-"""FedWaD for all pairs of a tile at once, with stacked matrix products.
+"""FedWaD for all pairs of a tile (a group of pairs of sets) at once, with stacked matrix products.
 
 A pair's interpolating measure is stored as features [S, d] and coefficients [S, B]. The coefficients express the label
 part in B = S + 2 k vectors: the label parts of the S first points, and the class vectors of the two sets. k is the
@@ -22,16 +22,16 @@ from scipy.sparse import csr_array
 from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.small_support import best_plan
 
-#: From this number of points on, plans are multiplied as sparse matrices, which have at most S + n entries.
+#: If measures have at least this number of points, plans are multiplied as sparse matrices with at most S + n entries.
 SPARSE_FROM = 32
 
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
+    """The input of all iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``heights`` [m, 2, S] are the heights of the last plans, which the next plans overwrite. Points are arrays [m, S, d
-    + B].
+    ``heights`` [m, 2, S] are the dual potentials of the last plans (small_support.py), which the next plans overwrite.
+    The points of all pairs form arrays of shape [m, S, d + B].
     """
 
     tile: Tile
@@ -55,7 +55,7 @@ class TileProblem:
 
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
-    """Return the squared sum of the two final distances for each pair [m], after K iterations, float64."""
+    """Return the squared sum of the two final distances of each pair after K iterations, float64, shape [m]."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
@@ -68,7 +68,7 @@ def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
 
 
 def _first(problem: TileProblem) -> ndarray:
-    """Return the measures after the clients' part of iteration 1 [2, m, S, d + B], from the shared first iterations."""
+    """Return the clients' measures of iteration 1, shape [2, m, S, d + B], from each client's shared results."""
     support = problem.heights.shape[2]
     features = problem.features
     tile = problem.tile
@@ -89,7 +89,7 @@ def _move(problem: TileProblem, points: ndarray, means: ndarray, t: float, side:
 
 
 def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
-    """Return inner products [client's pairs, S, n] of the pairs' points with the client's samples, labels included."""
+    """Return inner products of the pairs' points with the client's samples, labels included: [pairs, S, n]."""
     features = problem.features
     rows = problem.rows[client]
     parts = problem.parts(client)
@@ -103,7 +103,7 @@ def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
 
 
 def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
-    """Return optimal plans [client's pairs, S, n] whose columns sum to 1, starting from the last heights."""
+    """Return optimal plans whose columns sum to 1, shape [pairs, S, n], starting from the last heights."""
     plans = np.empty_like(scores)
     for index, (at, side) in enumerate(problem.parts(client)):
         problem.heights[at, side] = best_plan(scores[index], problem.heights[at, side], plans[index])
@@ -126,10 +126,10 @@ def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray,
 
 
 def _meet(problem: TileProblem, near: ndarray, iteration: int) -> ndarray:
-    """Return the server's part [m, S, d + B].
+    """Return the measures that the server interpolates between the clients' measures, shape [m, S, d + B].
 
-    Points near the second client move towards their partners near the first client. With equal masses on both sides,
-    the optimal plan is a permutation.
+    Each point of the second client's measure moves towards the assigned point of the first client's measure. With equal
+    masses on both sides, the optimal plan is a permutation.
     """
     features = problem.features
     times = problem.tile.times[:, iteration, 2].astype(near.dtype)

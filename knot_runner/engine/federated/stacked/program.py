@@ -30,10 +30,10 @@ WARM_UP = 3
 class Program:
     """The state of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
-    ``shrinks``: whether the width of a step is the number of clients that still have steps. Otherwise the width is
-    always ``clients``, so that a client's bits do not depend on the other clients (a kernel may round differently at
-    another width). A graph replays on the addresses of its capture, so every round copies its values into these
-    tensors.
+    ``shrinks``: whether the width of a step is the number of clients that still have steps (:func:`width`). Otherwise
+    the width is always ``clients``, so that the results of a client do not depend, bit for bit, on the other clients (a
+    kernel may round differently at another width). A CUDA graph reads and writes the memory addresses of its capture,
+    so every round copies its values into the same tensors.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Load the initial state of the clients in ``chunk``. Other positions keep their values and are never trained.
+        """Load the initial state of the clients in ``chunk``. Positions beyond the chunk are never trained.
 
         ``losses``: the rows and the loss of each client's objective; None for cross-entropy.
         """
@@ -130,7 +130,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """Return the graph of one step. The warm-up steps see only padding and therefore change nothing."""
+        """Return the graph of one step. Warm-up steps read only padding, so they change nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -170,7 +170,7 @@ class Program:
         return flat.views(self.weights[:k], self.layout.parameters)
 
     def _losses(self, k: int, leaves: Tensors, real: Tensor) -> Tensor:
-        """Return the mean loss [k] over each client's real rows."""
+        """Return each client's mean loss over rows that are not padding, shape [k]."""
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
@@ -186,8 +186,8 @@ class Program:
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the losses [k, B]: scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
-        # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
+        """Return the losses scale_i CE(z_i / T_i, y_i), shape [k, B] (FLex&Chill, algorithm 1)."""
+        # select the label's logit by a mask: the CUDA gradients of nll_loss and gather use atomic operations
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         per_sample = self.temperatures
         temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
@@ -195,7 +195,7 @@ class Program:
         return losses if per_sample is None else losses * per_sample[:k, :, 1]
 
     def _own_losses(self, k: int, logits: Tensor, *features: Tensor) -> Tensor:
-        """Return the losses [k, B] of an objective that is not cross-entropy."""
+        """Return the losses of an objective that is not cross-entropy, shape [k, B]."""
         clients = torch.arange(k, device=self.device)[:, None]
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
         read = (each.flatten(0, 1) for each in features)
@@ -230,13 +230,13 @@ class Program:
 
 
 def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
-    """Return whether two losses, closures of the same function, hold equal tensors."""
+    """Return whether two losses, which are closures of the same function, hold equal tensors."""
     pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 
 def _held(loss: SampleLoss) -> list[Any]:
-    """Return the values in a function's closure.
+    """Return the values in the closure of the function ``loss``.
 
     For a loss that :func:`make_loss` has wrapped in a check, include the values of the wrapped loss.
     """
@@ -265,6 +265,6 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """Return the flat range of the parameters that a phase trains. In every model, the head is the last layer."""
+    """Return the range, in the flat vector, of the parameters that a phase trains; the head is the last layer."""
     places = layout.mask(trains).nonzero()[:, 0]
     return int(places[0]), int(places[-1]) + 1
