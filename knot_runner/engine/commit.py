@@ -64,7 +64,7 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use it only while holding that folder's lock.
+    """The committed state of one run or stage in ``folder``. Use this object only while holding the lock of ``folder``.
 
     ``share``: whether a tensor that does not change between commits is stored once, in a file that several commits
     refer to (:class:`StateParts`).
@@ -74,7 +74,7 @@ class Checkpoint:
         self.folder, self._share = folder, share
         self._slot = 0
         self._parts = StateParts(folder)
-        self._logged, self._hash = 0, hashlib.sha256()  # of the log as far as it is committed
+        self._logged, self._hash = 0, hashlib.sha256()  # length and hash of the committed log
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
 
@@ -102,15 +102,15 @@ class Checkpoint:
             return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
-        self._slot = 2 - STATE_FILES.index(record["file"])  # the other of the two
+        self._slot = 2 - STATE_FILES.index(record["file"])  # index of the other state file
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
         """Commit the state (``tensors`` and ``values``) after ``step``, and the log ``rows`` since the last commit.
 
         ``values`` and ``rows`` contain only JSON values. Return the tensors, by name, that were moved to a file shared
-        between commits. They are memory-mapped and have the same values. The caller should replace its own tensors of
-        these names by the returned tensors.
+        between commits. The returned tensors are memory-mapped and have the same values. The caller should replace its
+        own tensors of these names by the returned tensors.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -154,10 +154,10 @@ class Checkpoint:
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """Return the commit record, and the bytes of its state and its log.
+        """Return the commit record, and the bytes of the state file and of the log that the record names.
 
         Raises:
-            DoesNotMatch: A file differs from its digest.
+            DoesNotMatch: The content of a file does not have the recorded digest.
         """
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))
@@ -168,7 +168,7 @@ class Checkpoint:
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise DoesNotMatch(f"{self.folder / record['file']}: does not match its checksum in {RECORD}")
-        log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
+        log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # without rows that were logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
             raise DoesNotMatch(f"{self.folder / ROUNDS_FILE}: does not match its checksum in {RECORD}")
         return record, state, log
@@ -252,7 +252,7 @@ class Commits:
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
-        """Commit ``state`` and plain ``values`` after ``step``. ``rows`` is the whole log, one row per step.
+        """Commit ``state`` and JSON ``values`` after ``step``. ``rows``: the whole log, with one row per step.
 
         Return the result of :meth:`Checkpoint.save`.
         """

@@ -101,7 +101,7 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts`` concatenated. All parts must be of the same kind. Labels are copied."""
+    """Return the examples of all ``parts`` concatenated. All parts must be images, or all texts. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
         whole = len(parts) == 1  # images take much memory
@@ -119,7 +119,7 @@ def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
 
 
 class ImageExamples:
-    """The images of one client, or of one split of a data set, in a fixed order. They are normalized once.
+    """The images of one client, or of one split of a data set, in a fixed order, normalized only once.
 
     ``labels`` (shape [n]) are on the training device.
     """
@@ -182,7 +182,7 @@ class TextExamples:
 def sample_epoch(
     count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
 ) -> tuple[Tensor, Tensor | None]:
-    """Sample the order of the images and their augmentation for one epoch over ``count`` images.
+    """Sample the order and the augmentation of ``count`` images for one epoch.
 
     The order holds ``count`` image positions, or fewer with ``drop_last``, which excludes a last batch that is smaller
     than ``size``. The augmentation is an int64 tensor of shape [n, 3] whose rows follow this order. A row holds the

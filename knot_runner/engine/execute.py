@@ -28,7 +28,7 @@ _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 class Executor:
-    """Executes requests on one machine. It is a context manager, because it may hold worker processes.
+    """A context manager that executes requests on one machine. Its exit ends the worker processes.
 
     Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
     not depend on the number of workers, because every request has its own random generators. A request that another
@@ -70,7 +70,8 @@ class Executor:
         """Compute ``requests``. Requests that another process is computing come last."""
         pool = self._pool_for(requests)
         if pool is not None:
-            requests = sorted(requests, key=lambda request: isinstance(request, Train))  # predictions unblock trainings
+            # predictions first: training may wait for them
+            requests = sorted(requests, key=lambda request: isinstance(request, Train))
         try:
             while requests:
                 requests = self._attempt(requests, pool)
@@ -127,7 +128,7 @@ class Executor:
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """Prepare a worker process. Return the function that executes a request and sends its progress."""
+    """Prepare a worker process; return the function that executes a request and sends progress messages."""
     prepare_device(hardware)
     load_plugins(plugins)
     last = 0.0

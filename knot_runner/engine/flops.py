@@ -54,7 +54,7 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
 
 def _read(network: Network, examples: Tensors) -> None:
     """Run the network, if possible on the meta device, which computes only shapes and so takes little time."""
-    if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
+    if isinstance(network.spec, CustomSettings):  # a custom model may hold other tensors than parameters and buffers
         with seeded(0, "unused"):
             model = build_network(network)
         model.eval()(**examples)
@@ -83,7 +83,7 @@ class _Counted(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler in order to leave this class alone
+        return False  # otherwise, torch imports its compiler to exclude this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

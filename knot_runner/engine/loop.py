@@ -49,7 +49,7 @@ StageKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Resources:
-    """What the execution of requests needs: store, device, and the base folder for relative model paths."""
+    """Resources for executing requests: store, device, and the base folder for relative model paths."""
 
     store: Store
     device: torch.device
@@ -144,7 +144,7 @@ def initial_model(resources: Resources, network: Network, start: Ref | None, see
     if start is not None:
         model.load_state_dict(resources.store.get(*start).tensors())
     elif network.is_pretrained:
-        from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
+        from knot_runner.models.pretrained import load_pretrained  # image models do not need this module
 
         load_pretrained(model, network.spec, resources.data_root)
     return model.to(resources.device)

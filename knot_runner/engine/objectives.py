@@ -36,8 +36,8 @@ class ObjectiveInputs:
         head: The last layer of the model in training, which maps features of shape [B, H] to logits of shape [B, C].
             None for objectives that do not use it.
         features: ``features(name)`` returns the inputs of the last layer, shape [n, H], of the request's model
-            ``name``. The name ``start`` stands for the initial model. If ``make`` uses these features in the loss, it
-            must return them as rows.
+            ``name``. The name ``start`` stands for the initial model. If the loss uses these features, ``make`` must
+            return these as rows.
     """
 
     labels: Tensor
@@ -51,10 +51,10 @@ class ObjectiveInputs:
 class CrossEntropy:
     """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    T_i is ``temperature``. With ``hard_temperature``, T_i lies between both temperatures, depending on the sample's
-    initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control experiment
-    for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. For a constant temperature, the control
-    experiment changes the learning rate instead (``method.lr_control``).
+    T_i is ``temperature``. If ``hard_temperature`` is set, T_i lies between these two temperatures, depending on the
+    sample's initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control
+    experiment for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. For a constant temperature,
+    the control experiment changes the learning rate instead (``method.lr_control``).
     """
 
     temperature: float = 1.0
@@ -103,7 +103,7 @@ class Objective:
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the rows and the loss of ``objective`` for these inputs.
 
-    The loss raises :class:`UserError` unless its result has one value per sample.
+    The returned loss function raises :class:`UserError` unless it computes one value per sample.
     """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
@@ -132,7 +132,7 @@ def tempered(objective: Objective) -> CrossEntropy | None:
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its initial weights.
+    """Return T_i and scale_i of each example, each of shape [n], from the initial logits, shape [n, C].
 
     Hardness is 1 - p_i(truth), so T_i increases from ``temperature`` (certainly correct) to ``hard_temperature``
     (certainly wrong). The paper discusses per-sample temperatures without defining hardness; this definition is ours.

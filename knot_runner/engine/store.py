@@ -1,4 +1,4 @@
-"""Artifacts: results of finished stages, keyed by all their inputs and shared by all runs that need them.
+"""Artifacts: results of finished stages. The key of an artifact is a digest of all inputs; runs share artifacts.
 
 ``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further files of the stage, and ``info.json``. The
 info file is written last and contains digests of itself and the other files. A folder without an info file is
@@ -51,7 +51,7 @@ class Artifact:
         """Return the artifact's tensors.
 
         Raises:
-            UserError: The tensor file does not match its digest.
+            UserError: The tensor file does not have the recorded digest.
         """
         return load_bytes(self.read(TENSORS))
 
@@ -59,7 +59,7 @@ class Artifact:
         """Return the content of the artifact's file ``name``.
 
         Raises:
-            UserError: The file does not match its digest.
+            UserError: The file does not have the recorded digest.
         """
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
@@ -83,7 +83,7 @@ class Store:
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """Return the artifact if it is finished and its files match their digests; otherwise return None."""
+        """Return the artifact if it is finished and all files have the recorded digests; otherwise return None."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):

@@ -78,7 +78,7 @@ def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
         SafetensorError: The file is damaged.
         OSError: The file cannot be read.
     """
-    with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
+    with safe_open(path, "numpy"):  # checks the header, and that no two tensors overlap
         pass
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -135,15 +135,15 @@ class StateParts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._parts: dict[str, _Part] = {}  # by file
-        self._last: dict[str, _Seen] = {}  # tensors in the last commit's own file
+        self._parts: dict[str, _Part] = {}  # by file name
+        self._last: dict[str, _Seen] = {}  # tensors in the state file of the last commit
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Move settled tensors into a part, if there are enough; return (tensors to write, moved tensors) by name.
+        """Move settled tensors into a part if their total size suffices; return (tensors to write, moved tensors).
 
-        The first dict holds the tensors that the next commit must write to its own file. The tensors of the second dict
-        are memory-mapped. A call writes at most one part, to which no commit refers yet.
+        Both are dicts by name. The first holds the tensors that the next commit must write to the state file. The
+        tensors of the second dict are memory-mapped. A call writes at most one part, to which no commit refers yet.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
@@ -151,7 +151,7 @@ class StateParts:
         settled |= {name: tensors[name] for part in given_up for name in part.held}
         moved: Tensors = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
-            moved = self._write(settled)  # tensors of a dropped part become new objects
+            moved = self._write(settled)  # returns new tensor objects, also for a dropped part's tensors
         kept = {name for part in self._parts.values() for name in part.held}
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         self._last = {name: _Seen.of(tensor) for name, tensor in rest.items()}
@@ -165,7 +165,7 @@ class StateParts:
         """Return the memory-mapped tensors of the parts that a commit's ``record`` names.
 
         Raises:
-            DoesNotMatch: A part differs from its digest.
+            DoesNotMatch: The file of a part does not have the recorded digest.
         """
         tensors: dict[str, Tensor] = {}
         self._parts, self._last = {}, {}

@@ -34,7 +34,7 @@ class TrackedRun:
     """Information about a run that a tracker receives at the beginning.
 
     ``config``: the whole composed config, plain values with string keys. It contains no API key or password from the
-    environment, because config composition rejects them. ``family``: the kind of run (federated, distillation,
+    environment, because config composition rejects such values. ``family``: the kind of run (federated, distillation,
     distance, ...).
     """
 
@@ -54,7 +54,7 @@ class TrackedRun:
 
     @property
     def group(self) -> str:
-        """Return the group of the run (``tracker.group``, which presets set), by default ``task/method``."""
+        """Return the group in the tracker settings (set by a preset or by the user), by default ``task/method``."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
@@ -188,7 +188,7 @@ class Tracker:
         self._waiting = False
         try:
             self._mirror = TRACKERS[self._name](self._run)
-        except Exception as problem:  # no server, no key, no service: the run itself needs none of them
+        except Exception as problem:  # no server, key or service: the run itself does not depend on these
             self._drop("did not start", problem)
 
     def _drop(self, how: str, problem: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Training by autograd with any network and objective, for rounds and for stages, and forward passes.
+"""Training by autograd with any network and objective, and forward passes.
 
 :func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. Stages use
 :func:`train_epochs`, which commits after each epoch and selects the epoch whose weights are returned.
@@ -46,8 +46,8 @@ def train(
     Args:
         settings: The phases, and how to form batches.
         examples: The training examples.
-        losses: Function of a batch that returns a scalar loss, or one loss for each of m models that train together
-            (shape [m]). Their sum is minimized, and their mean is reported.
+        losses: Function of a batch that returns a scalar loss, or losses of shape [m] for m models that train together.
+            Their sum is minimized; the mean is reported.
         optimizers: The optimizer for each kind of phase (``Phase.trains``).
         order: Random generator for the order of the examples and the augmentation.
         by_examples: Whether batches are weighted by their numbers of examples in the mean loss; otherwise equally.
@@ -176,7 +176,7 @@ class StageTraining(Trainee):
     """The training of ``module`` on ``examples`` in a stage. A subclass defines :meth:`losses`.
 
     Attributes:
-        names: Names that, with seed and epoch, determine the random batch order and dropout.
+        names: Names that, with seed and epoch, seed the batch order and dropout.
         by_examples: See :func:`train`.
     """
 

@@ -85,7 +85,7 @@ class ClientWork:
 
     @property
     def begun(self) -> int:
-        """Return the round in which the client received its model. It is an earlier round if the client is late."""
+        """Return the round in which the client received its model. For a late client, this is an earlier round."""
         return self.requests[0].round
 
     @property
@@ -96,13 +96,13 @@ class ClientWork:
 
 @dataclass(frozen=True)
 class Sent:
-    """A client's message on its way to the server.
+    """A message that a client sends to the server.
 
     Attributes:
         client: The client's number.
         examples: The number of the client's training examples.
         parts: The tensors of the message, by name.
-        facts: Values to log about the message, such as its norm.
+        facts: Values to log about the message, such as the norm.
         model: For a second message, the model whose outputs the message holds, if the server has this model.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
@@ -164,9 +164,8 @@ class Method:
         plan: ``(config, state, federation, round) -> requests`` to the round's clients; [] when training is finished.
         message: ``(config, state, federation, work) -> message`` to the server after :class:`ClientWork`, computed from
             the ``state`` of the round in which the work began. The server reads nothing else from a client.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step (aggregation), given
-            the ``mean`` of the messages and the ``share`` (fraction) of clients that took part. ``row`` holds log
-            entries.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step (aggregation).
+            ``mean``: mean of the messages; ``share``: fraction of clients that took part; ``row``: log entries.
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
         fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server step on the individual
             messages. It replaces ``fold``, unless the server may read only means (privacy).
@@ -177,11 +176,10 @@ class Method:
         unweighted: Parts of the message whose mean is always uniform over clients, for any ``method.aggregation``.
         one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
             each client's model is evaluated on the client's test examples (``evaluated`` of the result).
-        exchange: ``(config) -> exchange`` of second messages. If it is None, server distillation may set this
-            attribute.
+        exchange: ``(config) -> exchange`` of second messages; None: server distillation may set it.
         settings: The settings class of a plug-in method.
         send: ``(sent, phase) -> sent``: changes a message before it reaches the server. The wrappers in
-            :mod:`knot_runner.methods.around` set this attribute and the following attributes.
+            :mod:`knot_runner.methods.around` set this attribute and those below.
         reduce: ``(gathering) -> (mean, row)`` of messages; None:
             :func:`knot_runner.methods.federated.averaging.mean_of`.
         facts: ``(rounds, rows) -> facts``: entries of the result.
@@ -222,7 +220,7 @@ class Method:
         if not requests:
             return {}
         results = [Trained(0, sent.start.weights, sent.start.buffers, 1, 0.0, 0, 0, True) for sent in requests]
-        work, *_ = ClientWork.of_round(round, requests, results)  # with all clients' models
+        work, *_ = ClientWork.of_round(round, requests, results)  # the first client, if all train
         return self.message(config, state, alone, work)
 
 
@@ -242,8 +240,7 @@ class RoundMethod:
     fold: Callable[..., tuple[State, State]]
     deployed: Callable[..., ClientModel] | None = None
     one_model: bool = True
-    #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)``: run after the
-    #: fold
+    #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
     exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
     #: ``is_finished(config, state, federation, round)``: whether training is over, for methods in which a round without
     #: requests can occur before the end. None: training is over when ``plan`` returns no requests.

@@ -60,12 +60,12 @@ class Federation:
     #: labels of all training examples, shape [N]; only the client itself uses the labels of its examples
     train_labels: Tensor
     server: ServerExamples | None = None
-    #: of training images
+    #: augmentation of training images
     augment: Augment = "none"
     #: architectures; client k has architecture k modulo the number of architectures
     architectures: tuple[Architecture, ...] = ()
     members: tuple[int, ...] | None = None
-    #: clients that take part in no round
+    #: clients that do not take part in any round
     unseen: tuple[int, ...] = ()
     #: participants of a round, selected by a simulated fleet; None: drawn from the seed
     chosen: tuple[int, ...] | None = None
@@ -84,7 +84,7 @@ class Federation:
 
     @property
     def everyone(self) -> range:
-        """Return the numbers of all clients, including those that take part in no round."""
+        """Return the numbers of all clients, including clients that do not take part in any round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -115,7 +115,7 @@ class Federation:
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """Return the client's initial model, which all clients of its architecture share."""
+        """Return the client's initial model, which is the same for all clients of the architecture."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
@@ -170,6 +170,6 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Return all clients in random order, seeded by (seed, round). The first ones are the clients of ``round``."""
+        """Return all clients in a random order seeded by (seed, round), whose first clients take part in ``round``."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]

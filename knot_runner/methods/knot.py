@@ -57,7 +57,7 @@ def fold(
             state.weights[party], row[party] = name, info["best_score"]
         elif request.stage == "soft_labels":
             splits = state.soft.setdefault(party, {})
-            splits["valid" if splits else "train"] = name  # the order of the requests
+            splits["valid" if splits else "train"] = name  # requests are in this order
         elif request.stage == "bias":
             state.bias[party] = row[party] = probability_bias(artifact.tensors()["logits"])
         else:

@@ -37,7 +37,7 @@ class Answers:
         mean: The mean of the messages; {} if the messages are read one by one.
         each: The messages; [] if their mean is read.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
-        students: Client -> its trained model, if clients train; {} if the server trains.
+        students: Each client's trained model by client number, if clients train; {} if the server trains.
     """
 
     mean: ClientMessage
@@ -127,7 +127,7 @@ def fold_and_exchange(
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Run the fold and the exchange of ``round``; return the state, the log entries, and the further work.
 
-    The log entries of the fold and the exchange are merged, and their byte counts are added.
+    The log entries of the fold and of the exchange are merged; byte counts are added.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:

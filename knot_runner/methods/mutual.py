@@ -118,14 +118,14 @@ class TrainParties(OwnTraining):
     """A request to train several parties together. In the artifact, the weights of party i have the prefix ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party's loss is the cross-entropy on a batch of its own examples, which it cycles through, plus a mutual term. The
-    mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs on the
-    transfer batch. The other parties' outputs carry no gradient.
+    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. Passes over the own
+    examples are repeated as often as needed. The mutual term is ``weight`` times the mean loss between the party's
+    outputs and the other parties' outputs on the transfer batch. The other parties' outputs carry no gradient.
     """
 
     stage: str
     party: str
-    #: names of the parties, which key the random order of their batches
+    #: names of the parties, from which the random batch orders are derived
     parties: tuple[str, ...]
     networks: tuple[Network, ...]
     #: initial weights of each party
@@ -162,7 +162,7 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return for each party the mean ``loss`` [] between its outputs and the other parties' outputs.
+    """Return, for each party, the mean ``loss`` between the party's outputs and those of the other parties.
 
     Each loss is a scalar, the mean over the batch and the other parties. ``logits``: each party's logits, of shape [B,
     C]; ``points``, shape [C, d]: coordinates of the classes. With KL, the result is the sum in Zhang et al. 2018

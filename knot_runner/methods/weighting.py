@@ -14,7 +14,8 @@ from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.tasks import Images
 from knot_runner.engine.seeds import numpy_generator
 
-#: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
+#: Function of the teachers' outputs q [N, K, C], each teacher's fraction of the data [K], and the probability biases B
+#: [K, C] or None, that returns the weights [N, K].
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -65,8 +66,8 @@ WEIGHTINGS: Table[Weighting] = Table(
 def equal_where_zero(weights: Tensor) -> Tensor:
     """Return ``weights``, shape [N, K], but with equal weights of 1 for examples whose weights are all 0.
 
-    The weights can then be normalized. If all weights of an example are 0, no teacher departs from its reference, so
-    all teachers count equally.
+    The weights can then be normalized. If all weights of an example are 0, the output of every teacher equals the
+    reference (uniform distribution or bias), so all teachers count equally.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
@@ -74,7 +75,8 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 def probability_bias(logits: Tensor) -> list[float]:
     """Return the probability bias B_k: for each label, the fraction of random examples with this label as argmax.
 
-    ``logits`` [N, C]: the teacher's logits of these examples. One pseudo-count is added to each class (KNOT App. D.1).
+    ``logits`` [N, C]: the teacher's logits for the random examples. A pseudo-count of 1 is added for each class (KNOT
+    App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()

@@ -13,9 +13,9 @@ from knot_runner.config.settings.groups import ModelSettings
 class PublishedHead(nn.Module):
     """A head with a LayerNorm of (last hidden state + embedding output) and a post-norm Transformer encoder layer.
 
-    Only the [CLS] position is read, so the layer's query and feed-forward part are computed only for that position. The
-    results equal the output of ``nn.TransformerEncoderLayer`` (tested) at this position. This halves the computing time
-    of the whole model.
+    Only the [CLS] position is read, so the queries and the feed-forward network are computed only for this position.
+    The results equal the output of ``nn.TransformerEncoderLayer`` (tested) at this position. This halves the computing
+    time of the whole model.
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:

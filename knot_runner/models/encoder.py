@@ -66,7 +66,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return an autoencoder of linear layers with ReLU between them; the decoder mirrors the encoder.
+    """Return an autoencoder of linear layers with ReLU in between. The decoder has the encoder's sizes in reverse.
 
     The code and the output have no activation.
     """
@@ -79,5 +79,5 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _with_relu(layers: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return ``layers`` with ReLU between them."""
+    """Return ``layers`` with a ReLU between each two layers."""
     return [part for layer in layers for part in (layer, nn.ReLU())][:-1]

@@ -93,7 +93,7 @@ def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[i
     """Yield (input channels, output channels, stride) of every block.
 
     ``counts`` gives the number of blocks per stage. The first stage has ``width`` channels, and each following stage
-    has twice as many channels as the previous one. The first block of each following stage halves the height and the
+    has twice the channels of the previous stage. The first block of each following stage halves the height and the
     width.
     """
     for stage, count in enumerate(counts):

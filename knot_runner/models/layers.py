@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # of vmap or grad; no public name
+from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # has no public name
 
 from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
@@ -74,7 +74,7 @@ class BatchNorm(nn.Module):
         centered = x - mean[:, None, None]
         var = torch.where(enough, (centered.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
         with torch.no_grad():  # as in PyTorch, the running variance receives the unbiased variance
-            step = MOMENTUM * enough.to(x.dtype)  # a product with a bool would be float32
+            step = MOMENTUM * enough.to(x.dtype)  # a product with a bool tensor would be float32
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))
@@ -89,7 +89,7 @@ def max_pool(x: Tensor) -> Tensor:
     """Return the maximum of each 2x2 window, shape [..., C, H // 2, W // 2], of x of shape [..., C, H, W].
 
     As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
-    gradient goes to the first one in row order.
+    gradient goes to the first of these values in row order.
     """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
@@ -106,7 +106,7 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _ByChannelsLast(torch.autograd.Function):
-    """Autograd function that pools a channels-last copy of its input.
+    """Autograd function that computes the pooling on a channels-last copy of the input.
 
     Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
     ``F.max_pool2d``.

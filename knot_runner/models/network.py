@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """The settings of a model (of one party), the form of its inputs, and the number of classes.
+    """The settings of a model (of one party), the form of the inputs, and the number of classes.
 
     ``inputs``: (channels, height, width) of images, or the vocabulary size of a text model.
     """
@@ -79,7 +79,8 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     """Return the module that the function ``spec.target`` builds.
 
     Raises:
-        UserError: The function does not exist or fails, or its module lacks the head that the settings name.
+        UserError: The function does not exist or fails, or the module that it returns lacks the head that the settings
+            name.
     """
     module_name, _, name = spec.target.partition(":")
     try:

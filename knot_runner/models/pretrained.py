@@ -48,7 +48,7 @@ def local_path(name: str, data_root: Path | None) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files in ``folder``: model.safetensors, or all parts of a model split into several files.
+    """Return the weight files in ``folder``: model.safetensors, or all files of a model that is split into several.
 
     Raises:
         UserError: The folder contains no weight files or no config.json.

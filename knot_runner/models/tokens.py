@@ -131,7 +131,7 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
-    # model_max_length is 1e30 if there is no limit; cut_to keeps the direction
+    # model_max_length is 1e30 if there is no limit; cut_to keeps the truncation direction
     backend.enable_truncation(min(tokenizer.model_max_length, MAX_LENGTH), direction=tokenizer.truncation_side)
     return backend
 

@@ -84,7 +84,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class FederatedContext:
-    """A federated run after its setup: the input of its rounds, its evaluation and its personalization.
+    """A federated run after the setup: the input of the rounds, the evaluation and the personalization.
 
     ``clusters``: groups of clients that train separately, if any.
     """
@@ -125,7 +125,7 @@ class TrainingResult:
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the examples, partition them, and describe the model.
+    """Read the examples, partition the examples over clients, and describe the model.
 
     Raises:
         UserError: The settings do not fit the data.
@@ -146,7 +146,7 @@ def make_setup(context: RunContext) -> Setup:
         network = Network(settings.model, task.shape, len(task.classes))
         labels = label_space(task.classes, task.coordinates)
     else:
-        from knot_runner.pipelines.transfer_set import read_texts  # with what a distilling server needs
+        from knot_runner.pipelines.transfer_set import read_texts  # imports modules for distilling servers
 
         task, network, data, test = read_texts(context)
         partition, held_out = deal_clients(context, task)
@@ -230,7 +230,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 
 def _architecture(context: RunContext, network: Network) -> Architecture:
-    """Return ``network`` with the initial model of its clients, in the run's precision."""
+    """Return ``network`` with the initial model of clients that use it, in the run's precision."""
     dtype = DTYPES[context.settings.hardware.precision]
     weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))

@@ -32,7 +32,7 @@ from knot_runner.util.processes import cores
 
 
 def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[Federation]:
-    """Compute distances and clusters, before any training; return the clusters, and record facts about them.
+    """Compute distances and clusters, before any training; record facts about the clusters, and return the clusters.
 
     Raises:
         UserError: A setting does not fit the clients.
@@ -123,7 +123,7 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
 
 
 def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: OtddSettings) -> Artifact:
-    """Compute the distances, one tile of pairs per round, and store them."""
+    """Compute the distances, one tile (group of pairs) per round, and store the distances as an artifact."""
     settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
     folder, workers = store.folder(DISTANCES_STAGE, key), settings.hardware.num_workers or cores()
     commits = context.commits(key, folder)

@@ -77,7 +77,7 @@ def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array
 class Services:
     """Functions that read a run's data. The command ``check`` replaces some, to read each data set once for all jobs.
 
-    Each function has the same signature as its default. The default is imported on first use.
+    A replacement has the same signature as the default function, which is imported on first use.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")

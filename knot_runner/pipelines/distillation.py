@@ -110,7 +110,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> dict[str, Facts]:
-    """Write ``bound.json`` and return its facts for the result; {} if ``method.bound`` is off."""
+    """Write ``bound.json``, and return facts about the bound for the result; {} if ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # the file may be from the run that this run replaces
@@ -141,7 +141,7 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
 
 
 def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> StageState:
-    """Run every round of the method; return its final state."""
+    """Run every round of the method; return the final state."""
     method, config, store = METHODS[context.method.algorithm], context.method, context.store
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:

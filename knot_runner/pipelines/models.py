@@ -49,7 +49,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write the files that prediction with the models ``kept`` needs in addition to model.safetensors.
+    """Write the files, in addition to model.safetensors, that are needed to predict with the models ``kept``.
 
     Args:
         context: The run.
@@ -84,7 +84,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return a model's parameters and buffers by name, given the prefixes ``parts`` of its names in ``tensors``."""
+    """Return a model's parameters and buffers by name, read from ``tensors`` under the prefixes ``parts``."""
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):

@@ -29,7 +29,7 @@ def run_rounds(
     """Resume from the last commit and run the remaining rounds; return the final state and all log rows.
 
     Args:
-        advance: Advances by one round.
+        advance: Function that runs one round.
         commits: The commits of this work.
         start: Creates the state before the first round.
         log: Receives every row.

@@ -41,7 +41,7 @@ def complete_run(context: RunContext) -> RunResult:
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Run one job in its folder, while holding the folder's lock; return the result.
+    """Run one job while holding the lock of its folder; return the result.
 
     A finished run is returned at once. An unfinished run resumes from its last commit.
 
@@ -79,7 +79,7 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 
 def _execute(context: RunContext) -> RunResult:
-    """Run the job, and send its log and its result to the tracker."""
+    """Run the job, and send the log and the result to the tracker."""
     hardware, family = context.settings.hardware, family_of(context.method)
     on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
@@ -93,7 +93,7 @@ def _execute(context: RunContext) -> RunResult:
 
 
 def _computed(context: RunContext) -> RunResult:
-    """Read the data, run the pipeline of the method's family, which is imported here, and return its result.
+    """Read the data, import and run the pipeline of the method's family, and return the result.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.

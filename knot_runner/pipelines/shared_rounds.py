@@ -35,7 +35,7 @@ def run_shared_rounds(
 ) -> tuple[FederatedState, list[LogRow]]:
     """Return the final state and all log rows of the rounds with ``key``.
 
-    If no run has trained these rounds yet, ``train()`` trains them and commits its steps.
+    If no run has trained these rounds yet, ``train()`` is called, which runs the rounds and commits.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -88,7 +88,7 @@ def rounds_key(run: FederatedContext) -> str:
 
 
 def _clients_key(federation: Federation) -> list[Any]:
-    """Return entries of the key: the rows of clients' examples and, if the server distills, of its examples."""
+    """Return entries of the key: the rows of clients' examples and, if the server distills, the server's rows."""
     rows = hashlib.sha256()
     for client in (*federation.numbers, *federation.unseen):
         for rows_of_client in (federation.clients[client].train, federation.clients[client].test):

@@ -34,7 +34,7 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """Return ``task`` with the image data set ``transfer`` as its transfer set.
+    """Return ``task`` with the image data set of the setting ``transfer`` as transfer set.
 
     In a run without distillation, the task is unchanged except for a note that the data set is not used.
 

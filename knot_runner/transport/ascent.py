@@ -29,8 +29,8 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     ignored. ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
     To eliminate label k, add the weight w_jk w_lk / W_k to the edge between each two neighbors j, l, where W_k is the
-    sum of the weights at k. Its right-hand side is distributed to the neighbors j in the fractions w_jk / W_k
-    (Grassmann, Taksar and Heyman, for Markov chains). Nothing is subtracted, so every entry keeps its relative
+    sum of the weights at k. The right-hand side of label k is distributed to the neighbors j in the fractions w_jk /
+    W_k (Grassmann, Taksar and Heyman, for Markov chains). Nothing is subtracted, so every entry keeps its relative
     accuracy.
     """
     n, columns, _ = rhs.shape
@@ -97,14 +97,14 @@ class AscentRows:
         return AscentRows(*(part[..., keep] for part in vars(self).values()))
 
     def update(self, part: AscentRows) -> None:
-        """Copy h, done and count from the rows ``part``, which :meth:`take` returned."""
+        """Copy h, done and count back from ``part``, rows that :meth:`take` returned."""
         self.h[:, part.index] = part.h
         self.done[part.index] = part.done
         self.count[part.index] = part.count
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
+    """Return the initial state of the ascent for rows p, q [n, N], from ``h`` [n, N] and with ``eps`` [N] per row."""
     none = p[0] < 0
     index = np.arange(len(eps))
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
@@ -178,7 +178,7 @@ def _directions(
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
-        # eps dP/deps at fixed h; where no flow determines the tangent, the ground keeps its last value
+        # eps dP/deps at fixed h; if no flow determines the tangent, the edge to the ground keeps its last value
         spread = z - (s * z).sum(1)[:, None]
         rhs.append((ps * spread).sum(0) + ground * rows.tangent)
     steps = eliminate(_graph(s, ps), ground, np.stack(rhs, 1))
@@ -190,10 +190,11 @@ def _directions(
 
 
 def _residual(rows: AscentRows, ps: ndarray) -> tuple[ndarray, ndarray]:
-    """Return q - P and the scale of its rounding errors, each [n, N].
+    """Return q - P, and the scale of the rounding errors of q - P, each of shape [n, N].
 
-    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
-    only part of a label's mass moves, the difference is as accurate as the moving mass, even for exp(-300).
+    P_j is the mass that arrives at label j. The mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k
+    (p_j s_jk - p_k s_kj)``, for k other than j. If only part of a label's mass moves, the difference is as accurate as
+    the moving mass, even for exp(-300).
     """
     n = len(ps)
     moving = ps.reshape(n * n, -1) + 0.0

@@ -53,7 +53,7 @@ class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
     ``newton`` reads ``epsilon`` and ``tolerance``; ``geomloss`` reads ``epsilon`` and ``scaling``. ``exact``, ``line``
-    and ``tree`` compute the limit epsilon = 0 and read none of them.
+    and ``tree`` compute the limit epsilon = 0 and read none of these settings.
     """
 
     name: Literal["newton", "geomloss", "exact", "line", "tree"]

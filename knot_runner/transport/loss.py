@@ -72,7 +72,7 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
 
 def _check(rows: Tensor, name: str) -> None:
     total = rows.sum(-1)
-    bad = ~((rows >= 0).all(-1) & ((total - 1).abs() < 1e-2))  # also true of nan
+    bad = ~((rows >= 0).all(-1) & ((total - 1).abs() < 1e-2))  # also true for nan
     if bool(bad.any()):
         raise TransportError(f"{int(bad.sum())} of {len(rows)} rows of {name} are not probabilities that sum to 1")
 
@@ -102,7 +102,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
         TransportError: A row did not converge.
     """
     solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
-    missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true of nan
+    missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true for nan
     if bool(missed.any()):
         raise TransportError(
             f"{int(missed.sum())} of {len(p)} transport problems did not converge: the largest marginal error is "

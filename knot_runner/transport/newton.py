@@ -63,7 +63,7 @@ class SemiDual:
 
     #: [N] OT_eps(p, q)
     value: Tensor
-    #: [N, n] potential of p: the gradient of ``value`` by p on the simplex, with mean 0
+    #: [N, n] potential of p: the gradient of ``value`` with respect to p on the simplex, with mean 0
     f: Tensor
     #: [N, n] potential of q, also where q_j = 0
     g: Tensor

@@ -27,8 +27,9 @@ def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon:
     """Return h = g + eps log q, shape [n, N], up to a constant per column, and the smallest flow over an edge, [N].
 
     ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
-    on the smaller side of the edge. If the smallest flow is as small as rounding errors, the limit is unknown. Across
-    an edge without flow, the potential difference is set to 0, although any value up to the edge length is valid.
+    in that part, on either side of the edge, in which less mass moves. If the smallest flow is as small as rounding
+    errors, the limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value
+    up to the edge length is valid.
     """
     lengths, below, lower, upper = trees.lengths, trees.below, trees.lower, trees.upper
     if len(lengths) > 1:
@@ -79,10 +80,10 @@ ITERATIONS = 400
 def fixed_point(q: ndarray, cost: ndarray, epsilon: float) -> tuple[ndarray, int]:
     """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
 
-    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
-    unique for any exp(-C / eps) > 0. As in geomloss' debiasing (Feydy et al. 2019, section 3.1), each step replaces f
-    by the mean of f and its soft minimum. Near the fixed point, each step at least halves the error, because exp(-C /
-    eps) is positive definite for such C.
+    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum (newton.py), which is unique,
+    without a free constant, for any exp(-C / eps) > 0. As in the debiasing of geomloss (Feydy et al. 2019, section
+    3.1), each step replaces f by the mean of f and the soft minimum of f. Near the fixed point, each step at least
+    halves the error, because exp(-C / eps) is positive definite for such C.
     """
     masses = epsilon * masses_logarithm(q)
     f = np.where(q > 0, -0.5 * masses, 0.0)

@@ -99,7 +99,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
 #: Maximum number of labels whose dual vertices are enumerated. Six labels in general position have 252 vertices, ten
 #: have 48,620.
 MOST_ENUMERATED = 6
-#: Tolerance of a constraint, as a share of the largest distance. Rounding exceeds constraints by less.
+#: Tolerance of a constraint, as a fraction of the largest distance. Rounding errors are smaller.
 FEASIBLE = 1e-9
 
 
@@ -129,7 +129,7 @@ def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     return potentials[feasible][first], trees[first]
 
 
-#: Largest distance of labels from a line that counts as rounding, as a share of the largest cost.
+#: Maximum distance of labels from a line that counts as a rounding error, as a fraction of the largest cost.
 ON_A_LINE = 1e-9
 
 

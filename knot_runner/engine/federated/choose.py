@@ -51,7 +51,7 @@ def make_loop(inputs: EngineInputs) -> Engine:
         raise UserError(
             "not supported by hardware.engine=loop", "hardware.precision", inputs.hardware.precision, hint="Use float32"
         )
-    data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # once for all networks
+    data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # moved once, for all networks
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
@@ -76,7 +76,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     hardware, device = inputs.hardware, inputs.device
     if not all(network.is_ours for network in inputs.networks):
         raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
-    data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
+    data, test = inputs.data.to(device), inputs.test.to(device)  # moved once, for all networks
     assert isinstance(data, ImageData) and isinstance(test, ImageData)
     engines = [
         Stacked(network, data, test, device, inputs.dtype, hardware.stack, hardware.precision, inputs.note)

@@ -56,7 +56,7 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A function ``run(settings, work)`` that replaces the steps of local training, and its inputs.
+    """A local program: a function ``run(settings, work)`` that replaces the steps of local training, and its inputs.
 
     ``work`` is a :class:`~knot_runner.engine.federated.loop.LocalWork`.
 
@@ -144,7 +144,7 @@ class Trained:
         loss: The mean training loss over all steps, without the proximal term.
         before: The number of correct predictions on the request's test examples before training.
         after: The number of correct predictions on the same examples after training.
-        finite: Whether all weights are finite.
+        finite: Whether all trained weights are finite.
         kept: Further tensors that a program returns.
     """
 

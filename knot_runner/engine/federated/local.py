@@ -62,7 +62,7 @@ class RequestEngine:
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`. The longest training runs start first.
 
-        The run that ends last is then a short one, so workers are idle for less time.
+        Short training runs then end last, so workers are idle for less time.
         """
         longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
         results = self._run([cohort[i] for i in longest])

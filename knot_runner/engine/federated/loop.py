@@ -54,7 +54,7 @@ class Loop:
         self.data, self.test = data.to(device), test.to(device)
         self.model = _build(network, device, dtype)
         self.head = self.model.get_submodule(self.layout.head.removesuffix("."))
-        self.read: Tensor | None = None  # what the head has read last, once an objective reads features
+        self.read: Tensor | None = None  # last input of the head, if an objective reads features
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""

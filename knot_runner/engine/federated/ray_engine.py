@@ -78,7 +78,7 @@ class RayEngine(RequestEngine):
         """Send the request to ``actor``; return the Ray reference to the result.
 
         ``places``: the vectors that are already in Ray's object store, with their references. A vector that several
-        requests share is stored once. This method adds the vectors that it stores.
+        requests share is stored once. The method adds each vector that it stores to ``places``.
         """
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]

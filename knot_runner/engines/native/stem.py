@@ -28,7 +28,7 @@ class _Buffers:
 
     Attributes:
         pooled: The outputs [B, h + 2p, w + 2p, C] with the next layer's padding p, which stays 0.
-        where: For each 2x2 window, the position [B, h, w, C] of its largest value.
+        where: The position of the largest value in each 2x2 window, shape [B, h, w, C].
         gradient: The gradient with respect to ``pooled``.
     """
 

@@ -24,10 +24,10 @@ MEANS = {
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """Return a method that runs ``method`` on each of the disjoint ``clusters``, in one cohort.
+    """Return a method that runs ``method`` on each of the disjoint ``clusters``, all in the same rounds.
 
-    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. A cluster's results depend only on
-    its members.
+    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. The results of a cluster depend only
+    on the members of the cluster.
     """
     each = _Clusters(method, clusters)
     return replace(

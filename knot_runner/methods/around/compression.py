@@ -31,8 +31,8 @@ def compressed(method: Method, share: float) -> Method:
 def top_k(sent: Sent, share: float) -> Sent:
     """Return the message with only the fraction ``share`` of update entries (at least one) that are largest.
 
-    Entries are compared by absolute value. Each entry is sent with its index. If the whole update takes fewer bytes, it
-    is sent instead.
+    Entries are compared by absolute value. Each entry is sent with its index. The whole update is sent instead if it
+    takes fewer bytes.
     """
     update = sent.parts["update"]
     count = max(1, round(share * len(update)))

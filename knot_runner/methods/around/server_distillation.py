@@ -58,7 +58,8 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # imports all loss terms, which other runs do not need
 
-        if any(TERMS[name].taps != "none" for name in spec.terms):  # of the models that clients sent
+        # the server reads hidden layers of each client's model
+        if any(TERMS[name].taps != "none" for name in spec.terms):
             return "each"
     return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
 
@@ -145,7 +146,7 @@ def _request(
     from knot_runner.methods.losses import (
         Distillation,
         distillation,
-    )  # with optimal transport, which averaging alone needs not
+    )  # imports optimal transport, which only distillation needs
 
     spec = config.server_distillation
     assert spec is not None

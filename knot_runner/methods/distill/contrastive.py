@@ -61,7 +61,7 @@ class ContrastPair(nn.Module):
         self.teacher_embedding = nn.Linear(g[0].numel(), options.dim)
         for name in ("student", "teacher"):
             self.register_buffer(f"{name}_memory", unit_length(torch.randn(examples, options.dim)))
-            # mean of a memory's exponentials, times the number of examples, in the first batch; 0 = not seen yet
+            # normalization constant of a memory, estimated on the first batch; 0: not estimated yet
             self.register_buffer(f"{name}_constant", torch.zeros(()))
         self.to(f)
 

@@ -194,7 +194,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of the student of generation ``number``, counted from 0, which teaches the next one."""
+    """Return the name of the student of generation ``number`` (from 0), the teacher of the next generation."""
     return f"generation {number + 1}"
 
 

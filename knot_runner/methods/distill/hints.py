@@ -46,8 +46,9 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
     """Return the kernel size, stride and padding of a convolution from maps of height ``side`` to height ``wanted``.
 
     The convolution is transposed unless it ``shrinks``. If one height is a multiple of the other, the convolution has a
-    stride. A convolution that halves the height is 3x3 with stride 2 and padding 1. One that doubles it is 4x4 with
-    stride 2 and padding 1. Otherwise the kernel is as large as the difference of the heights requires.
+    stride. A convolution that halves the height is 3x3 with stride 2 and padding 1. A convolution that doubles the
+    height is 4x4 with stride 2 and padding 1. Otherwise the kernel is as large as the difference of the heights
+    requires.
     """
     larger, smaller = max(side, wanted), min(side, wanted)
     if larger % smaller:

@@ -95,8 +95,8 @@ def _relative_distances(x: Tensor) -> Tensor:
 def _products(x: Tensor) -> Tensor:
     """Return the inner products [B, B] of the rows of ``x`` after subtracting their mean, in float64.
 
-    All angles follow from these products in B^3 operations, whereas products of differences would take B^3 D. In
-    float64, small differences between the products keep the precision of float32 features.
+    All angles are computed from these products in B^3 operations, whereas products of differences would take B^3 D.
+    Small differences between products cancel, and float64 keeps the precision of float32 features.
     """
     x = in_float64(x)
     x = x - x.mean(0)

@@ -173,7 +173,7 @@ class Students(StageTraining):
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Return, for each student, its outputs for a batch and the outputs of its teachers.
+        """Return, for each student, the student's and the teachers' outputs for a batch.
 
         The teachers are frozen models, the student's own past, or the other students.
         """

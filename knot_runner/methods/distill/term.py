@@ -42,7 +42,7 @@ class TermBatch:
     epoch: int = 1
 
 
-#: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
+#: For each teacher, the pairs (student's tap, teacher's tap) to compare.
 NamedPairs = list[list[tuple[str, str]]]
 #: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample, shape [B], or of the batch, a
 #: scalar
@@ -56,7 +56,7 @@ class TermInputs:
     """The inputs for building a term.
 
     Attributes:
-        student: The student's outputs for a few examples, which give the shapes of its taps.
+        student: The student's outputs for a few examples, which define the shapes of the taps.
         teachers: The outputs of each teacher for the same examples.
         pairs: For each teacher, the pairs (student's tap, teacher's tap) to compare.
         examples: The number of the student's training examples.
@@ -119,7 +119,7 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """Return (student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
+    """Return (student's tap, student's features, teacher's tap, teacher's features) of each pair of each teacher."""
     compared = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
         for student_tap, other in named:
@@ -152,7 +152,7 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Return ``x`` [..., D] divided by its length. A zero vector stays zero, and its gradient stays finite."""
+    """Return the vectors ``x``, shape [..., D], scaled to norm 1. A zero vector stays 0, with a finite gradient."""
     # for a zero vector, F.normalize would divide by 1e-12, which makes the gradient 1e12 times too large
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)

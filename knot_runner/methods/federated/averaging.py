@@ -210,7 +210,7 @@ def deployed(config: AveragingSettings, state: FederatedState, federation: Feder
 
 
 def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the shared parameters of the global model, and its running statistics unless they are frozen."""
+    """Return the global model's shared parameters, and the running statistics unless these are frozen."""
     if "weights" not in state:
         return {}
     parts = {"weights": state["weights"][shared_of(config, federation)]}

@@ -119,8 +119,8 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 def eigengap(values: np.ndarray) -> int:
     """Return the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1; ``values`` has shape [N].
 
-    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If the clusters have
-    much affinity to one another, the first gap may be the largest. In that case, all clients are one cluster.
+    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If clients of different
+    clusters are similar, the first gap may be the largest. The result is then 1, a single cluster.
     """
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]

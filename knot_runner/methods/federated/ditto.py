@@ -4,8 +4,8 @@ A participant trains two models: the received model w, which the server averages
 
     f(v) + lam / 2 ||v - w||^2
 
-Both trainings use the same batches in the same order, with the same augmentation and dropout, because draws are keyed
-by (seed, round, client).
+Both trainings use the same batches in the same order, with the same augmentation and dropout, because random draws are
+seeded by (seed, round, client).
 
 Differences from the paper: a client's v starts from the w of the first round in which the client takes part, because
 the client deploys w until then. In the paper, v starts from the first global model.
@@ -39,7 +39,7 @@ def observe(works: list[ClientWork]) -> RoundRow:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's personal model after its last training; the global model if the client has not trained."""
+    """Return the client's latest personal model; the global model if the client has not trained."""
     return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 

@@ -59,7 +59,7 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's model after its last training, or its mix with the current global model.
+    """Return the client's latest model, or the mix of this model with the current global model.
 
     ``config.deployed`` selects between these models. The mix uses the client's last W. A client without a model of its
     own uses the global model.
@@ -91,7 +91,8 @@ def _with_mix(
     last = state.get(f"client/{request.client}/mix")
     settings = {"config": config, "start": start, "max_epochs": config.max_epochs if last is None else 1}
     tensors = {"weights": personal.weights, "mix": torch.ones_like(personal.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, settings, tensors, further=config.share)  # of the first W, one pass
+    # for the FLOPs of one pass that learns W
+    program = LocalProgram(train_from_mix, settings, tensors, further=config.share)
     return replace(request, program=program)
 
 
@@ -116,7 +117,7 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
     difference = (sent - personal)[start:]
     losses: list[float] = []
-    buffers = request.start.buffers.to(sent.device)  # the passes' losses do not count
+    buffers = request.start.buffers.to(sent.device)  # running statistics of the passes are discarded
     while len(losses) < max_epochs and not _settled(losses, config.window, config.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):

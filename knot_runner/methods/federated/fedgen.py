@@ -42,7 +42,7 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
-#: Names of the settings of the objective that the cross-entropy does not have.
+#: Settings of the objective that are not settings of the cross-entropy.
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
@@ -72,7 +72,7 @@ def plan(config: FedGenSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return FedAvg's message and ``labels`` [C], the share of each label in the client's examples."""
+    """Return FedAvg's message and ``labels`` [C], the fraction of the client's examples with each label."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
     parts = averaging.message(config, state, federation, work)
@@ -146,7 +146,7 @@ def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with generated features for every example: for its own label, and for a drawn label."""
+    """Return ``request`` with features generated for each example's own label, and for a drawn label."""
     spec, counts = config.generator, state[LABELS]
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(counts, len(request.rows), draws)
@@ -179,7 +179,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
-    """Return the last layer of a participant's model ``weights`` [P], with its number of examples per label [C]."""
+    """Return the last layer of a participant's model ``weights`` [P], with the ``counts`` of examples per label."""
     weight, bias = flat.views(weights, _head_fields(federation)).values()
     return Head(weight, bias, counts)
 
@@ -246,7 +246,7 @@ def train_generator(
 ) -> tuple[Tensors, float]:
     """Return the generator after the steps of ``round``, as state tensors, and its mean loss.
 
-    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are keyed by (seed, round,
+    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are seeded by (seed, round,
     step).
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)

@@ -47,7 +47,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the requests of the drawn clients.
+    """Return the requests of the sampled clients.
 
     With ``final_head_epochs``, an additional last round trains all clients' heads.
     """

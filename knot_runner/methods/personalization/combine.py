@@ -49,7 +49,7 @@ class Updates:
     """Clients' updates dW_i = W_i - W_0.
 
     ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
-    ``starts`` [U, P]. Several clients may share a row.
+    ``starts`` [U, P]. Clients that started from the same model have the same row.
     """
 
     starts: Tensor
@@ -58,7 +58,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients that trained from ``starts``. Clients with the same start share one row."""
+        """Return the updates of clients that trained from ``starts``. Equal starts of several clients have one row."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]

@@ -143,7 +143,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Return requests that train every client for ``epochs`` from its model in ``starts``."""
+    """Return requests that train every client for ``config.epochs`` epochs, from the models ``starts``."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)

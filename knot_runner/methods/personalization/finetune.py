@@ -36,7 +36,7 @@ def plan(
 ) -> list[LocalTraining]:
     """Return requests that train the current clients until their next checkpoint.
 
-    When these clients finish, the next few clients start.
+    After the last checkpoint of these clients, the next few clients start.
     """
     step = round % config.checkpoints
     return [

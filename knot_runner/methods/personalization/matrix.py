@@ -33,10 +33,10 @@ class TestRows:
     Attributes:
         rows: The distinct test examples [N] of all clients.
         places: The positions [M] in ``rows`` of each client's examples, concatenated over clients.
-        owners: The client [M] to which each of these positions belongs.
+        owners: The client that has the example at each of these positions, shape [M].
     """
 
-    __test__ = False  # not a class of tests
+    __test__ = False  # tells pytest that this is not a class of tests
 
     rows: Tensor
     places: Tensor
@@ -89,8 +89,8 @@ def matrix_measures(
     """Return the measures of a K x K record (docs/papers/soup.md).
 
     A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are means over
-    off-diagonal entries: unweighted, and weighted by the other clients' numbers of examples (``ood_weighted``). They
-    are absent if there are no such entries.
+    off-diagonal entries: unweighted, and weighted by the other clients' numbers of examples (``ood_weighted``). Without
+    such entries, these measures are absent.
 
     Args:
         examples: Number of test examples [K, K].

@@ -60,7 +60,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     """Return the space that ``spec`` describes, fitted with the run's seed on the texts that ``spec`` selects.
 
     Raises:
-        UserError: A setting of ``spec`` does not fit these texts.
+        UserError: A setting of ``spec`` does not fit the texts.
     """
     if spec is None:
         raise UserError("required for texts, but not set. See conf/base/features.yaml for its keys", "features")
@@ -118,14 +118,14 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
 
 
 def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
-    """Fit scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
+    """Fit TF-IDF (words of two letters or more, rows of norm 1) and a randomized truncated SVD of scikit-learn."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     counter = TfidfVectorizer(max_features=spec.words)
     try:
         counted = counter.fit_transform(plain_texts(fitted))
-    except ValueError:  # "empty vocabulary"
+    except ValueError:  # scikit-learn: "empty vocabulary"
         problem = f"none of the {len(fitted)} training texts of {called} has a word of two letters or more"
         raise UserError(problem, "features", hint="Use features.kind=cls") from None
     most = min(counted.shape)
@@ -140,7 +140,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return each text with its earlier utterances and its second sentence, for word counts."""
+    """Return each text, including earlier utterances and the second sentence, for word counts."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 

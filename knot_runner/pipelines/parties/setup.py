@@ -143,7 +143,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 
 
 def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts:
-    """Return the run's weights and facts about them, after checking that they fit ``network``.
+    """Check that the finished run's weights fit ``network``; return the weights, and facts about the weights.
 
     Raises:
         UserError: The weights do not fit.
@@ -155,7 +155,7 @@ def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)
-        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # which no engine reads
+        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # engines ignore them
     except RuntimeError:  # raised if shapes differ
         fits = False
     if not fits:

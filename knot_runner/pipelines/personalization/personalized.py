@@ -219,7 +219,7 @@ class _Work:
         return torch.stack(losses) / self.start.examples[client].double()
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
-        """Return the predictions of each client's model on its own test examples, whose ``logits`` [M, C] are given."""
+        """Return the predictions of each client's model on the client's own test examples, from ``logits`` [M, C]."""
         federation, sizes = self.federation, [len(rows) for rows in self.federation.rows("test")]
         parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
         clients = [*federation.numbers, *federation.unseen]

@@ -93,7 +93,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     unit = math.lcm(of_a, of_b)
     if unit > MAX_UNITS:
         raise UserError(f"masses of {of_a} and {of_b} parts have no common unit within 2^53 parts", "samples")
-    # multiplied in whole numbers: every product is at most ``unit``
+    # computed in integers, because every product is at most ``unit``
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 

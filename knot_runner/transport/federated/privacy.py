@@ -49,7 +49,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
     """
-    low, high = -50.0, 50.0  # logarithms
+    low, high = -50.0, 50.0  # bounds of the logarithm of the multiplier
     log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
     return math.exp(log_multiplier)
 

@@ -49,7 +49,7 @@ def centered(points: ndarray) -> ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with its class vectors relative to their mean over the samples."""
+    """Return ``table`` with class vectors relative to the mean class vector of the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
@@ -90,8 +90,8 @@ class FirstIteration:
 
     Attributes:
         spread: Mean squared distance of the client's augmented points from their mean.
-        means: For each first point, the mean features and class masses [S, d + k] of the samples that receive its
-            mass.
+        means: For each of the S first points, the mean features and class masses of the samples that receive its mass,
+            shape [S, d + k].
         heights: Dual potentials [S] of the transport plan (small_support.py).
     """
 
@@ -132,7 +132,7 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of all label parts [m_y, vec(B_y)], stored instead of the vectors themselves.
+    """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
     ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
@@ -189,7 +189,7 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Divide all pairs (i, j), i < j, into tiles: all pairs of a set of one block with a set of another block.
+    """Divide all pairs (i, j), i < j, into tiles. A tile pairs the sets of two blocks, or of one block.
 
     If possible, the sets are divided into at least five blocks. The last digits of a matrix product depend on the other
     rows in the stack. Tiles therefore depend only on the arguments (``largest``: number of samples of the largest set),

@@ -119,7 +119,7 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[ndarr
     """Return the rows of every set (first_iteration.py), and the means [N, d] of the sets' features in float64.
 
     For FedWaD, the rows are in ``options.precision``, relative to each set's mean. The exact solver always uses
-    float64, and centers every pair itself.
+    float64, and centers each pair separately.
     """
     exact = options.solver == "exact"
     dtype = np.dtype("float64" if exact else options.precision)

@@ -41,7 +41,7 @@ ROUNDING_UNITS = 64
 
 
 def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
-    """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n] and return its heights [S].
+    """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n]; return the optimal heights [S].
 
     Every sink receives the mass 1 and every source sends n / S. ``heights`` [S]: initial values; None: unknown. Scores
     are compared in the precision of ``scores``, float32 or float64. The network simplex uses float64.
@@ -93,7 +93,7 @@ def _balanced(scores: ndarray, heights: ndarray) -> ndarray:
 
 
 def _newton_step(shares: ndarray, given: ndarray, missing: ndarray) -> ndarray:
-    """Return the change of the heights [S] in units of eps. The first height is fixed: only differences matter."""
+    """Return the change of the heights [S] in units of eps. Its mean is 0: only differences of heights matter."""
     curvature = shares @ -shares.T
     curvature.flat[:: len(given) + 1] += given + 1e-6 * given.mean()  # zero for a source without sinks
     step = np.zeros_like(given)
@@ -127,7 +127,7 @@ def _settle(scores: ndarray, nearest: ndarray, unsettled: ndarray, plan: ndarray
 
 
 def _simplex(scores: ndarray, room: ndarray, plan: ndarray) -> ndarray:
-    """Return the plan [S, n] by the network simplex, computed in integers from the larger side, and the heights [S]."""
+    """Write the optimal plan into ``plan`` [S, n], by the network simplex in integers; return the heights [S]."""
     sources, sinks = scores.shape
     unit = room.sum() / sinks
     cost = np.ascontiguousarray(scores.max() - scores.T, dtype=np.float64)  # POT's start needs costs of at least 0

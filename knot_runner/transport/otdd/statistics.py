@@ -51,7 +51,7 @@ class ClassTable:
 
     Attributes:
         labels: The original labels [k], ascending.
-        vectors: [m_y, vec(B_y)] of each class, float64 [k, L].
+        vectors: The vector [m_y, vec(B_y)] of each class, float64, shape [k, L].
         mass: The fraction of the samples in each class, shape [k].
         of: Each sample's class [n], from 0 to k - 1.
     """
@@ -88,7 +88,7 @@ def _class_vector(points: ndarray, covariance: Covariance, part: CovarianceForm)
 
 
 def _root(scatter: ndarray, part: CovarianceForm) -> ndarray:
-    """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
+    """Return (sigma + RIDGE I)^{1/2}, shape [d, d], or only the diagonal, shape [d].
 
     With fewer samples than features, the root is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and
     eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.

@@ -43,14 +43,14 @@ class TileProblem:
     def columns(self, side: int, client: int) -> slice:
         """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
 
-        ``side``: whether the client is the first or the second of the pair.
+        ``side``: 0 if the client is the first of the pair, 1 if it is the second.
         """
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (pair, side) of every pair that ``client`` is part of."""
+        """Return (pair, side) for every pair that contains ``client``, as its first (side 0) or second set (side 1)."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
@@ -113,7 +113,7 @@ def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
 def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray, iteration: int) -> None:
     """Move the points of ``client``'s pairs towards the client's samples, in place in ``near`` [2, m, S, d + B].
 
-    ``points``: the server's measure. Both sides of ``near`` initially equal ``points``.
+    ``points``: the server's measures. Initially, ``near[0]`` and ``near[1]`` both equal ``points``.
     """
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
@@ -128,8 +128,8 @@ def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray,
 def _meet(problem: TileProblem, near: ndarray, iteration: int) -> ndarray:
     """Return the measures that the server interpolates between the clients' measures, shape [m, S, d + B].
 
-    Each point of the second client's measure moves towards the assigned point of the first client's measure. With equal
-    masses on both sides, the optimal plan is a permutation.
+    Each point of the second client's measure moves towards the assigned point of the first client's measure. Both
+    measures have S points of equal mass, so the optimal plan is a permutation.
     """
     features = problem.features
     times = problem.tile.times[:, iteration, 2].astype(near.dtype)

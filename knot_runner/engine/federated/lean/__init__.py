@@ -50,7 +50,7 @@ class Lean(RequestEngine):
         if workers == 1:
             self._clients = [make_client(network, data, test, dtype) for network in networks]
             return
-        count = AHEAD * workers + 1  # the orders in flight, and the one whose result is read
+        count = AHEAD * workers + 1  # orders that were sent, and one whose result is being read
         self._data, self._slots = SharedData(data, test), Slots.make(count, networks, dtype)
         self._free = list(range(count))
         arguments = self._slots, self._data, networks, threads, plugins, make_client
@@ -93,7 +93,7 @@ class Lean(RequestEngine):
         return client.train_client(request)
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yield each request as an :class:`Order` for a worker, and append the number of its slot to ``slots``."""
+        """Yield each request as an :class:`Order` for a worker; append the number of the used slot to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)
@@ -112,7 +112,7 @@ class Lean(RequestEngine):
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Return whether both the request (without its model) and its result fit into a pipe."""
+    """Return whether the request (without the model) and the result both fit into a pipe."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

@@ -46,7 +46,7 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
     """Return a client that trains with autograd, as in the plain loop."""
-    from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
+    from knot_runner.engine.federated.loop import Loop  # plain requests do not need this module
 
     return Loop(network, data, test, torch.device("cpu"), dtype)
 
@@ -117,7 +117,7 @@ class ManualBackward:
         loss = self._loss(request, weights, images)
         sgd = Sgd(recipe, self._layout, weights, request.control)
         stem = self._stem(recipe, sgd, images)
-        del images  # the stem keeps them in its own layout
+        del images  # the stem has a copy in another memory layout
         _, layers = pairs(weights, self._layout)
         network = LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
         total, steps, trains = 0.0, 0, None

@@ -24,8 +24,8 @@ LayerPairs = tuple[list[WeightBias], list[WeightBias]]
 LARGE = 1_000_000
 
 _aten = torch.ops.aten
-#: A pixel is added image by image if at most one image in ``RARE`` differs from the background. Such an addition takes
-#: about 14 times as long as one in a dense product (measured on a core with AVX-512, with 256 outputs).
+#: A pixel is added image by image if at most one in ``RARE`` images differs from the background at this pixel. An
+#: addition then takes about 14 times as long as in a dense product (measured on a core with AVX-512, with 256 outputs).
 RARE = 16
 #: :class:`Foreground` is used if at most this fraction of the pixels needs a dense product.
 MOST_MULTIPLIED = 0.8
@@ -70,7 +70,7 @@ class Dense:
         self._inputs: list[Tensor] = []
         self._gradients: list[Tensor] = []
         self._targets: list[WeightBias] = []
-        # views are made once: at these sizes making one costs as much as using it
+        # views are created once, because at these sizes it takes as long to create a view as to use it
         self._transposed = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
         self._ones: dict[int, Tensor] = {}
 
@@ -123,7 +123,8 @@ class Dense:
         for i in self._learning:
             (weight, bias), slope = self._targets[i], self._gradients[i].t()
             weight.addmm_(slope, self._inputs[i], alpha=alpha)
-            bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
+            # add the row sums of the slope in one operation
+            bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)
 
     def _ones_like(self, count: int, reference: Tensor) -> Tensor:
         if count not in self._ones:
@@ -150,7 +151,7 @@ class Foreground:
         self._rarely = ((differing > 0) & (differing * RARE <= count)).nonzero()[:, 0]
         self._dense = difference[:, self._often].contiguous()
         rare = difference[:, self._rarely]
-        image, self._pixel = rare.nonzero(as_tuple=True)  # one image after another
+        image, self._pixel = rare.nonzero(as_tuple=True)  # sorted by image
         self._value = rare[image, self._pixel]
         self._begins = torch.searchsorted(image, torch.arange(count))
 

@@ -146,9 +146,9 @@ class TemperedLoss:
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """Begin a block of examples, which is divided into batches. ``part``, shape [n'], holds their positions."""
+        """Begin a block of the client's examples at the positions ``part``, shape [n'], divided into batches."""
         self._part, size = part, self._batch
-        if len(self._truth) != len(part):  # memory and its views last from block to block
+        if len(self._truth) != len(part):  # memory and views are reused for every block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
             self._log = torch.empty_like(self._truth)
             self._truths, self._logs = self._truth.split(size), self._log.split(size)
@@ -182,7 +182,7 @@ class TemperedLoss:
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
-        return float(torch.dot(logs.double(), self._shares))  # of each row: -1 / the size of its batch
+        return float(torch.dot(logs.double(), self._shares))  # the factor of each row is -1 / (size of the row's batch)
 
 
 class AutogradLoss:
@@ -209,7 +209,7 @@ class AutogradLoss:
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :meth:`TemperedLoss.gradient`."""
         with torch.inference_mode(False), torch.enable_grad():
-            output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
+            output = logits.clone().requires_grad_()  # autograd needs a copy of a tensor created in inference mode
             read = [features.clone().requires_grad_()] if self._reads else []
             rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
             value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows, *read).mean()

@@ -32,7 +32,7 @@ class Stem:
     learns = False
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Any]:
-        """Return the client's images at positions ``part`` [n'], augmented, as batches for :meth:`forward`."""
+        """Return the client's images at the positions ``part``, shape [n'], augmented and divided into batches."""
         raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:
@@ -162,7 +162,7 @@ class Gram(Stem):
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
         """Implement :meth:`Stem.batches`, without augmentation."""
         starts, grams = self._gathered
-        if len(starts) != len(part):  # memory and its views last from epoch to epoch
+        if len(starts) != len(part):  # memory and views are reused in every epoch
             starts = self.start.new_empty(len(part), self.start.shape[1])
             grams = self.products.new_empty(len(part), self.products.shape[1])
             self._gathered = starts, grams
@@ -174,7 +174,8 @@ class Gram(Stem):
     def forward(self, x: _GramBatch) -> Tensor:
         """Implement :meth:`Stem.forward`."""
         start, gram, self._rows = x
-        self._output = start.addmm_(gram, self.changes).relu_()  # gathered again in every epoch, so in place
+        # in place, because every epoch gathers these values again
+        self._output = start.addmm_(gram, self.changes).relu_()
         return self._output
 
     def backward(self, gradient: Tensor) -> None:

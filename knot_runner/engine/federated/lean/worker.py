@@ -29,8 +29,8 @@ from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import Handler, Send, SharedArrays
 
-#: A worker's reply: the result of training without its vectors, or the features of an inference, with arrays in place
-#: of tensors. For logits, which are in shared memory, the reply is None.
+#: A worker's reply: the result of training without its vectors, or the features of an inference, with numpy arrays
+#: instead of tensors. For logits, which are in shared memory, the reply is None.
 Reply = Trained | np.ndarray | None
 _Value = TypeVar("_Value")
 

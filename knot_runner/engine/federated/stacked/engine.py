@@ -54,7 +54,7 @@ class Stacked:
         """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
 
         Raises:
-            UserError: GPU memory is exhausted even with one client at a time.
+            UserError: The GPU memory is too small even for one client at a time.
         """
         results: dict[int, Trained] = {}
         for structure, positions in chunks(cohort).items():
@@ -83,7 +83,7 @@ class Stacked:
             try:
                 trained += self._train_chunk(structure, requests[len(trained) : len(trained) + room], room)
                 continue
-            except RuntimeError as problem:  # whose traceback holds tensors until this block ends
+            except RuntimeError as problem:  # the traceback holds tensors until this block ends
                 if not out_of_memory(problem):
                     raise
             self._make_room(structure, room)
@@ -92,7 +92,7 @@ class Stacked:
     def _make_room(self, structure: Structure, room: int) -> None:
         """Free memory after a stack of ``room`` clients exceeded the GPU memory.
 
-        The programs of other structures are freed. If there are none, the stack is halved.
+        All programs are freed. If there was none of another structure, the stack is halved.
         """
         if room == 1:
             raise UserError(
@@ -136,7 +136,7 @@ class Stacked:
         """Return the structure's program. If it has room for fewer than ``clients`` clients, create a larger one."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
-            self.programs.pop(structure, None)  # frees its memory before the next one allocates
+            self.programs.pop(structure, None)  # free the old program's memory first
             room, data = clients if self.stack else width(clients), self.measuring.data
             program = Program(self.network, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program

@@ -22,8 +22,8 @@ from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-#: Number of steps on a side stream before a graph is captured. They create handles and workspaces that are created on
-#: first use (see PyTorch's notes on CUDA graphs).
+#: Number of warm-up steps on a side stream before a graph is captured, which create handles and workspaces (see
+#: PyTorch's notes on CUDA graphs).
 WARM_UP = 3
 
 
@@ -32,8 +32,8 @@ class Program:
 
     ``shrinks``: whether the width of a step is the number of clients that still have steps (:func:`width`). Otherwise
     the width is always ``clients``, so that the results of a client do not depend, bit for bit, on the other clients (a
-    kernel may round differently at another width). A CUDA graph reads and writes the memory addresses of its capture,
-    so every round copies its values into the same tensors.
+    kernel may round differently at another width). A CUDA graph always reads and writes the memory addresses that were
+    used at its capture, so each round copies the values of its clients into the same tensors.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Program:
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
         scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
-        self.temperatures = scaled  # (T_i, scale_i)
+        self.temperatures = scaled  # T_i and scale_i of each row
         self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
-        self.loss: SampleLoss | None = None  # of another objective, with its rows [K, n, ...]
+        self.loss: SampleLoss | None = None  # loss of an objective other than cross-entropy; rows [K, n, ...]
         self.loss_rows: LossRows = {}
         if structure.features:
             self.model.get_submodule(layout.head.removesuffix(".")).register_forward_pre_hook(self._keep_features)
@@ -114,7 +114,7 @@ class Program:
 
     def run(self, phase: PhasePlan) -> None:
         """Take all steps of a phase. Each step trains the clients that still have steps."""
-        self.rows.fill_(PADDING)  # places beyond the chunk stay padding
+        self.rows.fill_(PADDING)  # positions beyond the chunk hold padding
         moved = [(getattr(self, name), values.to(self.device)) for name, values in phase.inputs.items()]
         for step, active in enumerate(phase.active):
             for buffer, values in moved:
@@ -140,8 +140,9 @@ class Program:
                 self.step(k, trains)
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        pool = next(iter(self.graphs.values())).pool() if self.graphs else None  # replayed one at a time: may share
-        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default is of the first device used
+        # graphs run one at a time and may share a pool
+        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
+        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default stream may be on another device
             self.step(k, trains)
         self.rows.copy_(rows)
         return graph
@@ -175,7 +176,7 @@ class Program:
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
             images = augmented_images(images, self.crops[:k].flatten(0, 1))
-        images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
+        images = images.contiguous().unflatten(0, rows.shape)  # vmap supports group_norm only for these strides
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         # no cache, because a graph must not read a cast tensor that was created outside of the graph
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):

@@ -79,7 +79,7 @@ class Asynchronous(Simulation):
     ) -> list[LocalTraining]:
         """Return the requests whose updates arrive before the next server step.
 
-        Each request trains from the model that its client received when the client started.
+        Each request trains from the model that the client received at the start of its work.
         """
         if self.is_finished(config, state, federation, round):
             return []

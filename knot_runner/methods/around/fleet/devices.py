@@ -184,7 +184,8 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
         if any(available[client] for client in clients):
             return at
         period, phases = fleet.availability.period, _phases(federation)[clients]
-        change = float(((torch.ceil(at / period + phases) - phases) * period).min())  # of one of them, at the earliest
+        # the first time at which one of the clients becomes available
+        change = float(((torch.ceil(at / period + phases) - phases) * period).min())
         at = max(change, math.nextafter(at, math.inf))
 
 

@@ -64,7 +64,7 @@ class Synchronous(Simulation):
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
-        """Return the requests of ``round`` whose results arrive, and its log entries.
+        """Return the requests of ``round`` whose results arrive, and the log entries of the round.
 
         Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
         ``late`` (their work is lost) or did ``partial`` work.
@@ -75,7 +75,7 @@ class Synchronous(Simulation):
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         available = devices.available_clients(fleet, federation, began)
-        turns = [client for client in federation.in_turn(round) if available[client]]  # as FedAvg draws
+        turns = [client for client in federation.in_turn(round) if available[client]]  # in FedAvg's sampling order
         planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf

@@ -52,8 +52,8 @@ class UserPrivacy:
         scales: Factors of the parts of the first message, which apply before clipping.
         clip_logits: The bound B of the second message.
         messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
-            receives noise with a standard deviation of z times that bound. If each vector is divided by its bound, one
-            client changes all of them together by at most sqrt(messages).
+            receives noise with a standard deviation of z times that bound. If each vector is divided by its bound, the
+            concatenation of all vectors changes by at most sqrt(messages) when one client is added or removed.
         exchanges: Whether one of these vectors is a second message.
         rounds: The number of rounds in which clients send messages. Local training after the last round sends
             nothing and costs no privacy.
@@ -87,7 +87,7 @@ class UserPrivacy:
         return 1.0 if name in CENTERED else self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float:
-        """Return the largest allowed norm of a message with these parts; infinity without clipping."""
+        """Return the maximum norm of a message with the given ``parts``; infinity without clipping."""
         if self.clip_norm is None:
             return math.inf
         return self.clip_norm if phase == 1 else self.clip_logits * math.sqrt(sum(map(len, parts.values())))
@@ -126,7 +126,7 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with clipped messages and a noisy mean, the federation with its sampling, and user notes.
+    """Return ``method`` with clipping and a noisy mean, ``federation`` with the sampling, and notes for the user.
 
     Raises:
         UserError: Clients send nothing; the server reads single messages; the accountant does not cover the
@@ -178,7 +178,7 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
     The mean is the noisy sum divided by the expected number of clients. Log entries: the norms before clipping, the
-    share of clipped messages, and epsilon.
+    fraction of clipped messages, and epsilon.
 
     The noise of the first and of the second messages is seeded by (seed, round, phase), so that a resumed run adds the
     same noise.

@@ -34,8 +34,8 @@ def released_records(
 ) -> Tensors:
     """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
 
-    Record names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C,
-    k, D]. The entries of a class without examples are 0.
+    For each tap (hidden layer, or the logits), there is ``tap.mean`` of shape [C, D] and one of ``tap.covariance`` [C,
+    D, D], ``tap.variance`` [C, D] and ``tap.axes`` [C, k, D]. The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -72,8 +72,8 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 def principal_axes(values: Tensor, components: int) -> Tensor:
     """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
 
-    The length of an axis is the standard deviation along it, and its largest element is positive. Components beyond the
-    number of dimensions are 0.
+    The norm of an axis is the standard deviation along this axis, and the axis' largest element is positive. Components
+    beyond the number of dimensions are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -122,7 +122,8 @@ def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Genera
         return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)
     if f"{name}.covariance" in records:
         values, vectors = torch.linalg.eigh(records[f"{name}.covariance"].double())
-        axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)  # rounding makes a 0 negative
+        # rounding may make an eigenvalue of 0 negative
+        axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)
     else:
         axes = records[f"{name}.axes"].double()
     coefficients = torch.randn(len(labels), axes.shape[1], dtype=torch.float64, generator=draws)

@@ -79,7 +79,7 @@ class MakeImages(OwnRequest):
             records, release = artifact.tensors(), artifact.info["released"]
         elif isinstance(config, StatisticsSynthesis):
             means = [norm.running_mean for norm in batch_norms(model)]
-            release = released("statistics in the weights", means * 2)  # and as many variances
+            release = released("statistics in the weights", means * 2)  # twice: means and variances
         synthesis: Synthesizer
         if isinstance(config, GeneratorSynthesis):
             synthesis = GeneratedImages(self, config, model, device, report)
