@@ -35,7 +35,7 @@ class Answers:
 
     Attributes:
         mean: The mean of the messages; {} if the messages are read one by one.
-        each: The messages; [] if their mean is read.
+        each: The messages; [] if the mean is read.
         share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
         students: Each client's trained model by client number, if clients train; {} if the server trains.
     """
@@ -73,7 +73,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Return ``method``, with the settings ``config``, in the form that the training loop runs."""
+    """Convert ``method``, with the settings ``config``, to the form that the training loop calls."""
     if config.averages:
         method = keeping_unshared(method, config)
     exchange = None if method.exchange is None else method.exchange(config)
@@ -202,7 +202,7 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message for logits or features that are all 0, with the shapes of the messages.
 
-    The message is {} in rounds without a second message.
+    In rounds without a second message, the result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

@@ -1,10 +1,10 @@
 """Newton's method on the semi-dual D(h) of newton.py, for many problems (rows) at once, each with its own eps.
 
-A step changes the exponents (h_j - C_ij) / eps by at most ``CAP``. If a full step decreases D, the row takes this step
-times log(1 + w) / w instead, where w is the largest change of the exponents by the full step. D, a log-sum-exp
-function, increases for this step length. For a row above the target eps, eps is lowered geometrically along the tangent
-dh/deps as soon as Newton's method is near convergence. Only the last level is solved to the tolerance. Rows that have
-converged leave the batch.
+A step changes the exponents (h_j - C_ij) / eps by at most ``CAP``. If a full step decreases D, the row takes log(1 + w)
+/ w times this step instead, where w is the change of the exponents by the full step. D contains log-sum-exp functions,
+for which this step length guarantees an increase. For a row above the target eps, eps is lowered geometrically along
+the tangent dh/deps as soon as Newton's method is near convergence. Only the last level is solved to the tolerance. Rows
+that have converged leave the batch.
 
 The linear system of a step has the Laplacian of a graph on the labels as its matrix. It is solved by additions of
 non-negative numbers only, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an

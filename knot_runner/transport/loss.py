@@ -10,9 +10,9 @@ gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teac
 The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
 eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. It runs one update per eps in a
 schedule that halves eps, about 14 in total, and **does not converge**. On the five sentiment labels at eps .001, its
-values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). Its gradients are too short and have
-another direction (mean cosine with the true gradient about .9). ``scaling=0.99`` is within a few tenths of a percent,
-in ten times the time.
+values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and have a
+different direction (mean cosine with the true gradient about .9). With ``scaling=0.99``, values are within a few tenths
+of a percent, but take ten times as long.
 
 :func:`exact_transport` computes W1 (eps = 0) for any label space with the fastest exact method. Labels on a line or at
 leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are

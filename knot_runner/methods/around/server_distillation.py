@@ -1,7 +1,7 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
 The clients' logits z_k on unlabeled examples form a second message. The averaged model, with logits z, is trained on
-these logits. In the paper it minimizes
+these logits. In the paper, training minimizes
 
     KL(softmax(mean_k z_k) || softmax(z))
 

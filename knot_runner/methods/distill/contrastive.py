@@ -66,9 +66,10 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss of ``f`` against the memory of ``g``, plus that of ``g`` against the memory of ``f``.
+        """Return the loss, shape [B], of the student against the teacher's memory, plus the reverse.
 
-        ``f`` and ``g`` are the student's and the teacher's features. The loss has shape [B]. In training mode, both
+        ``f`` and ``g`` are the student's and the teacher's features. The first term compares the student's embeddings
+        with the memory of the teacher's embeddings; the second term swaps the two networks. In training mode, both
         memories are then updated.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))

@@ -60,11 +60,11 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """The distance between a student's hidden features ``f``, mapped by an adapter, and a teacher's ``g``.
+    """The distance between a student's hidden features f, mapped by an adapter, and a teacher's features g.
 
-    With the mapped features f, ``l2`` is the mean of (f - g)^2 over the elements of an example, and ``l1`` the mean of
-    |f - g|. ``ce`` is -sum over channels (for vectors, over features) of softmax(g) log softmax(f), averaged over
-    positions. The adapter is initialized from torch's current random state.
+    Let a be the adapter's output for f. ``l2`` is the mean of (a - g)^2 over the elements of an example, and ``l1`` the
+    mean of |a - g|. ``ce`` is -sum over channels (for vectors, over features) of softmax(g) log softmax(a), averaged
+    over positions. The adapter is initialized from torch's current random state.
     """
 
     def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:

@@ -2,8 +2,8 @@
 
 f of shape [B, d] are the student's features, and g of shape [B, D] a teacher's features. Feature maps are flattened.
 The loss of a batch with one example is 0. The triplet term compares which of two examples is nearer to a third example;
-a majority of the teachers decides (You et al. 2017, L_RD). Their sizes and margin are our choice, because the paper
-does not state them.
+a majority of the teachers decides (You et al. 2017, L_RD). The number of triples and the margin are our choice, because
+the paper does not state these values.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class TrainStudents(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the selected model weights, and a dict of training facts.
 
-        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. Its entry ``terms`` holds the
-        weight of each term and the term's first ratio to the cross-entropy.
+        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. The entry ``terms`` holds the
+        weight of each term, and the initial ratio of the weighted term to the cross-entropy.
 
         Raises:
             DivergedError: A loss or weight is not finite.

@@ -1,8 +1,8 @@
 """FedAvg (McMahan et al. 2017, Algorithm 1), FedProx (Li et al. 2020), and the function that runs a method's round.
 
-In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each drawn client trains from the global
-model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the
-mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
+In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each of these clients trains from the
+global model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server
+adds the mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
 
     w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
 

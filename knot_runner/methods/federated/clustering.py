@@ -90,9 +90,8 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the weights [N, N] of the graph's edges, in [0, 1].
 
     Without ``settings.neighbors``, the weight is (scale - D) / scale for the distance D, so with scale=largest the most
-    distant pair has no edge. Otherwise, each client is connected to its nearest other clients; there are ``neighbors``
-    - 1 of these, because the public code counts the client itself. An edge that exists in only one direction has weight
-    1/2.
+    distant pair has no edge. With ``neighbors`` K, each client is connected to the K - 1 nearest other clients; as in
+    the public code, K counts the client itself. An edge that exists in only one direction has weight 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")

@@ -14,8 +14,8 @@ e is noise, and a_k(y) is the fraction of all examples with label y that client 
 of two terms. The first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i -
 e_j|^2 |G_i - G_j|), with means over coordinates (the public code's loss).
 
-Differences from the paper: if the server may read only means (privacy), the generator learns from the last layer of the
-new global model and the mean shares of labels. This private variant is our own design.
+Differences from the paper: if the server may read only means (privacy), the server trains the generator with the last
+layer of the new global model and the clients' mean label frequencies. This private variant is our own design.
 
 State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], label counts from which y' is drawn.
 """
@@ -47,7 +47,7 @@ OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
 MODEL, ADAM = "generator/model.", "generator/adam."
-#: Total number of examples that is assumed to convert mean label frequencies to label counts.
+#: Assumed total number of examples, by which mean label frequencies are converted to label counts.
 MILLION = 1_000_000
 #: Names of the tensors that Adam stores for each parameter.
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -111,7 +111,7 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Return ``after`` with the generator of ``state``, now trained with ``heads``, and its mean loss as log entry."""
+    """Train the generator of ``state`` with ``heads``; return ``after`` with the generator, and its mean loss."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
@@ -222,14 +222,14 @@ def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
 def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
+    """Return noise, uniform in [0, 1), of shape [B, E], and the features generated from this noise for ``labels``."""
     noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
     noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the generator's loss on a batch: ``features`` [B, H] created from ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the scalar generator loss of a batch of ``features`` [B, H], generated from ``noise`` and ``labels``."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())

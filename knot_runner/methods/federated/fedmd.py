@@ -19,7 +19,7 @@ from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:
-    """Return the exchange in which clients send logits of public examples and train on the consensus."""
+    """Return the exchange in which clients send logits on public examples and train on the consensus."""
     return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 

@@ -67,8 +67,9 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
-        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. Computing W_0 +
-        (W_k - W_0) would not, because of rounding. The starts therefore receive the remaining weight.
+        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. W_0 + (W_k - W_0)
+        would differ from W_k by rounding. The result is therefore computed from the models W_i, and the starts receive
+        the remaining weight.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen

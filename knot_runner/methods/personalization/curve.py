@@ -61,9 +61,9 @@ def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts
     """Return summary values of the curve of ``points`` that starts at theta_0 (``start``).
 
     - ``id_at_matched_ood``: the best ID accuracy among points whose OOD accuracy is at most 1, 2 or 5 percentage points
-    below the OOD accuracy of theta_0 - ``gain_at_matched_ood``: this ID accuracy for 1 percentage point, minus the ID
-    accuracy of theta_0 - ``area``: the hypervolume of :func:`area`. Its reference point is the OOD accuracy of guessing
-    (``chance``) and
+      below the OOD accuracy of theta_0
+    - ``gain_at_matched_ood``: this ID accuracy for 1 percentage point, minus the ID accuracy of theta_0
+    - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy of guessing (``chance``) and
       the ID accuracy of theta_0
 
     All variants of one federated run share this reference point.

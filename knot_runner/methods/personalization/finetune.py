@@ -34,7 +34,7 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests that train the current clients until their next checkpoint.
+    """Return requests that train the clients of ``round`` until the next checkpoint.
 
     After the last checkpoint of these clients, the next few clients start.
     """

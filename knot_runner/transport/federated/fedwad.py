@@ -6,11 +6,11 @@ In every iteration, with the server's measure xi and the position t on each geod
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
 After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
-on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it approaches
-a floor that decreases with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a
-coupling that is not optimal, although Theorem 2 states that it vanishes. This is not a rounding error: with a
-start_scale far below the samples' spread the excess is 5 times smaller, and with a random t 10 times smaller (200 + 200
-points of two Gaussians in 2-D).
+on a geodesic between mu and nu (eq. 6). In general, the excess of the sum over W(mu, nu) does not converge to 0. In
+approximate mode, the excess approaches a lower bound that decreases with the number S of points. In exact mode at t =
+1/2, on finite samples, the excess stops near 1e-4 of the distance at a coupling that is not optimal, although Theorem 2
+states that the excess vanishes. This is not a rounding error: with a start_scale far below the samples' spread the
+excess is 5 times smaller, and with a random t 10 times smaller (200 + 200 points of two Gaussians in 2-D).
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def federated_distance(
 ) -> FederatedDistance:
     """Return W_2 between the samples of two clients, as the server computes it. ``dimension``: number of features.
 
-    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode this doubles
-    the work, and it reveals more to the server than the algorithm needs. ``draws``: random generator for the initial
-    points and for the server's t if t is random.
+    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode, tracing
+    doubles the work. It also reveals more to the server than the algorithm needs. ``draws``: random generator for the
+    initial points and for the server's t if t is random.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))

@@ -102,7 +102,7 @@ _ROUNDING = 1e-14
 
 
 def transport(first: Measure, second: Measure) -> tuple[ndarray, float, float]:
-    """Return the optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
+    """Return the optimal plan [n, m], the sum of the plan's entries, and W_2 between the two measures.
 
     Between measures with counts, the plan's entries are integers.
     """

@@ -54,7 +54,7 @@ def about_mean(table: ClassTable) -> ClassTable:
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
+    """Return inner products of the augmented means of the first points and of the N sets, shape [1 + N, 1 + N].
 
     The average of the sets' means is subtracted first. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the
     mean features of each set; ``tables``: the classes of each set, with class vectors relative to the mean of the set.

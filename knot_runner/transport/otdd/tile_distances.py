@@ -6,8 +6,8 @@ largest number of classes in a set. Every step of FedWaD takes weighted means of
 products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all points that a client must
 compare with its samples, for all of the client's pairs. The label part adds k columns to this product.
 
-Every measure is stored relative to its mean, and samples and class vectors relative to the mean of their set. Means are
-computed separately and added at the end (first_iteration.py).
+The mean of a measure is subtracted from the measure, and the mean of a set from the samples and class vectors of the
+set. The contribution of the means is computed separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
