@@ -1,4 +1,4 @@
-"""Setup of a federated run: read the examples, partition them over clients, and build the initial model."""
+"""Setup of a federated run: read the examples, assign the examples to clients, and build the initial model."""
 
 from __future__ import annotations
 

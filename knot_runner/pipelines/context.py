@@ -165,7 +165,7 @@ class RunContext:
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
     def commits(self, data: str, folder: Path | None = None) -> Commits:
-        """Return the commits of a work whose inputs have the digest ``data``.
+        """Return the commits of steps whose inputs have the digest ``data``.
 
         ``folder``: the folder of the commits; None: the run's folder.
         """

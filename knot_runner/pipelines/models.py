@@ -98,7 +98,7 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
-    """Return each architecture's number of clients, number of parameters and final accuracy; {} if there is one.
+    """Return each architecture's number of clients and parameters, and final accuracy; {} for one architecture.
 
     The accuracy is that of each client's model on the client's own test examples. Two means over clients are returned:
     weighted by test examples, and unweighted. Both are None without test examples.

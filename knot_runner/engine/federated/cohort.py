@@ -1,4 +1,4 @@
-"""The engine interface: requests (a client's local training, inference) and results, as plain data.
+"""The engine interface: requests for a client's local training and for inference, and results, as plain data.
 
 :mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here contain
 tensors directly, because a round has thousands of requests, and each request is executed once and never stored.
@@ -90,9 +90,9 @@ class LocalTraining:
         inputs: Inputs of the objective by name, each of shape [n, ...] with one entry per training example.
         models: Further models whose features the objective reads, such as the client's previous model.
         network: Index of the client's network among the networks of the engine.
-        held: Number of examples at the end of ``rows`` that are held out from training. Their mean loss is computed
-            every ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower mean loss, and
-            the weights with the lowest mean loss are returned.
+        held: Number of examples at the end of ``rows`` that are held out from training. The mean loss on these examples
+            is computed every ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower
+            mean loss, and the weights with the lowest mean loss are returned.
         program: Replaces the training steps. Every engine runs it in the plain loop.
     """
 
@@ -124,7 +124,7 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the request is SGD at a constant rate, without held-out rows, program or use of the head.
+        """Return whether the request needs only SGD at a constant rate: no held-out rows, program or head in the loss.
 
         Every engine has its own training loop for these requests. All other requests run in the plain loop.
         """

@@ -134,8 +134,8 @@ def space(
     """Return the feature space of images: normalized pixels if ``spec`` is None, otherwise codes of an autoencoder.
 
     The autoencoder is trained on ``train_rows`` of the training images (None: all) for ``spec.epochs`` epochs of Adam
-    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0`` it keeps its initial weights. All runs
-    with the same data, rows, seed and settings share a trained autoencoder as an artifact.
+    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0``, the initial weights are used. All
+    runs with the same data, rows, seed and settings share a trained autoencoder as an artifact.
 
     Raises:
         UserError: All images are equal, or training diverges.

@@ -74,7 +74,7 @@ class Stacked:
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
         """Train requests of the same structure, as many at a time as fit into memory.
 
-        If memory runs out, train half as many at a time.
+        If the memory is exceeded, try again with half as many clients at a time.
         """
         trained: list[Trained] = []
         while len(trained) < len(requests):
@@ -165,7 +165,7 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """Allow TF32 on CUDA inside the block; restore the previous setting afterwards."""
+    """Context manager: allow TF32 on CUDA if ``wanted``; restore the previous setting at the end."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted

@@ -93,7 +93,7 @@ class Program:
         """Load the rows of the objectives, padded to the longest client and to ``clients`` clients.
 
         Raises:
-            UserError: The losses differ in more than their rows.
+            UserError: The losses of the clients differ in values other than the rows.
         """
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
