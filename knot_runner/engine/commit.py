@@ -40,9 +40,9 @@ from knot_runner.util.files import (
 )
 
 RECORD = STATE_FILES[0]
-#: Commits may take this share of the time. A kill loses the steps since the last commit, and changes no number.
+#: Maximum fraction of the time that commits take. A kill loses the steps since the last commit, but changes no result.
 COMMIT_SHARE = 0.1
-#: The largest number of seconds of work that a kill may lose.
+#: Maximum number of seconds between two commits, and so of work that a kill can lose.
 MAX_UNCOMMITTED = 60.0
 #: Function of a commit's (values, tensors) that returns whether the run can resume from the commit.
 Usable = Callable[[dict[str, Any], Tensors], bool]
@@ -52,9 +52,9 @@ OTHER_DATA = "the data changed since this run was interrupted. It starts from th
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: its step (-1 if nothing has been committed), tensors and plain values.
+    """A commit: the step (-1 if nothing has been committed), and the state's tensors and plain values after that step.
 
-    ``problem`` describes, in one line, a damaged commit that was moved away; otherwise "".
+    ``problem``: if the last commit was damaged and its files were moved away, one line that says so; otherwise "".
     """
 
     step: int
@@ -64,16 +64,17 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use it only while holding that folder's lock.
+    """The committed state of one run or stage in ``folder``. Use this object only while holding the lock of ``folder``.
 
-    ``share``: whether commits store unchanged tensors only once, in shared parts (:class:`StateParts`).
+    ``share``: whether a tensor that does not change between commits is stored once, in a file that several commits
+    refer to (:class:`StateParts`).
     """
 
     def __init__(self, folder: Path, share: bool = False) -> None:
         self.folder, self._share = folder, share
         self._slot = 0
         self._parts = StateParts(folder)
-        self._logged, self._hash = 0, hashlib.sha256()  # of the log as far as it is committed
+        self._logged, self._hash = 0, hashlib.sha256()  # length and hash of the committed log
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
 
@@ -101,14 +102,15 @@ class Checkpoint:
             return Commit(-1, problem=f"{problem}. It is moved to {moved_to}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
-        self._slot = 2 - STATE_FILES.index(record["file"])  # the other of the two
+        self._slot = 2 - STATE_FILES.index(record["file"])  # index of the other state file
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
     def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
-        """Commit the state after ``step``, and the ``rows`` logged since the last commit.
+        """Commit the state (``tensors`` and ``values``) after ``step``, and the log ``rows`` since the last commit.
 
-        ``values`` and ``rows`` are plain JSON. Tensors that moved to a file shared between commits are returned by
-        name, memory-mapped and with the same values. The caller should use the returned tensors instead of its own.
+        ``values`` and ``rows`` contain only JSON values. Return the tensors, by name, that were moved to a file shared
+        between commits. The returned tensors are memory-mapped and have the same values. The caller should replace its
+        own tensors of these names by the returned tensors.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
@@ -148,14 +150,14 @@ class Checkpoint:
 
     @property
     def _work(self) -> str:
-        """Return the identity of the work: the folder's name (run id, or key of a stage) and its parent's name."""
+        """Return the identity of the work: the name of the folder (run id, or stage key) and of its parent folder."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """Return the commit record, and the bytes of its state and its log.
+        """Return the commit record, and the bytes of the state file and of the log that the record names.
 
         Raises:
-            DoesNotMatch: A file differs from its digest.
+            DoesNotMatch: The content of a file does not have the recorded digest.
         """
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))
@@ -166,7 +168,7 @@ class Checkpoint:
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise DoesNotMatch(f"{self.folder / record['file']}: does not match its checksum in {RECORD}")
-        log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
+        log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # without rows that were logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
             raise DoesNotMatch(f"{self.folder / ROUNDS_FILE}: does not match its checksum in {RECORD}")
         return record, state, log
@@ -178,7 +180,7 @@ class Checkpoint:
             raise DoesNotMatch(f"{self.folder / name}: no longer exists") from None
 
     def _cut_log(self, committed: bytes) -> None:
-        """Truncate the log to ``committed``, its committed beginning. The log is never extended."""
+        """Truncate the log file to ``committed``, the bytes up to the committed length. The file is never extended."""
         path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):
@@ -188,8 +190,8 @@ class Checkpoint:
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
     """Return whether to resume from ``commit``.
 
-    Warn through ``note`` if another code version wrote the commit. With ``code`` (``--stale=rerun``), do not resume
-    from a commit of another version.
+    If another code version wrote the commit, call ``note`` with a warning. If ``code`` is set (``--stale=rerun``), do
+    not resume from a commit of another version.
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
@@ -198,7 +200,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list[str]:
-    """Return :func:`all_machines` of ``records``. Report through ``note`` if there are several machines."""
+    """Return :func:`all_machines` of ``records``. If there are several machines, call ``note`` with a message."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -207,13 +209,13 @@ def join_machines(records: Iterable[Facts], note: Callable[[str], None]) -> list
 
 
 class Commits:
-    """The commits in ``folder`` for work on ``data`` (a digest of all inputs of the steps).
+    """The commits in ``folder`` of a run or stage whose inputs have the digest ``data``.
 
     Use this class only while holding the folder's lock.
 
     Attributes:
         code: If set, commits of other code versions are not used.
-        plugins: Plug-ins that count as part of the code version.
+        plugins: Plug-ins whose source counts as part of the code version.
         step: The last committed step; -1 before the first commit.
     """
 
@@ -246,11 +248,11 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Return whether it is time to commit. Commits take a bounded share of the total time."""
+        """Return whether to commit now. Commits take at most a fixed fraction of the total time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
-        """Commit ``state`` and plain ``values`` after ``step``. ``rows`` is the whole log, one row per step.
+        """Commit ``state`` and JSON ``values`` after ``step``. ``rows``: the whole log, with one row per step.
 
         Return the result of :meth:`Checkpoint.save`.
         """

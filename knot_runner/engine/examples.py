@@ -17,7 +17,8 @@ from knot_runner.engine.hardware import on_device
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
-#: A batch: its positions [B] among the examples, and the arguments of the network's ``forward`` by name.
+#: A batch: the positions (shape [B]) of its examples among all examples of the client or split, and the arguments of
+#: the network's ``forward`` by name.
 InputBatch = tuple[Tensor, Tensors]
 Augment = Literal["none", "crop_flip"]
 #: Names of :class:`ImageData` in the store.
@@ -28,7 +29,7 @@ BORDER = 4
 
 @dataclass(frozen=True)
 class ImageData:
-    """The images of all clients.
+    """The images of all clients in one tensor.
 
     ``pixels`` [N, C, H, W]: uint8 (units of 1/255) or floating point. Images are normalized by (value - mean) / std,
     with ``mean`` and ``std`` [C]. ``labels`` [N] int64.
@@ -45,12 +46,12 @@ class ImageData:
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return ``mean`` and ``std`` [C, 1, 1] in units of ``pixels``."""
+        """Return ``mean`` and ``std``, each of shape [C, 1, 1], in the units of ``pixels``."""
         unit = 255.0 if self.pixels.dtype == torch.uint8 else 1.0
         return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
-        """Return the examples at ``rows`` [n], with floating-point inputs in ``dtype``."""
+        """Return the examples at the row numbers ``rows`` (shape [n]), with floating-point inputs in ``dtype``."""
         return ImageExamples(self, rows.to(self.labels.device), dtype)
 
     def tensors(self) -> Tensors:
@@ -60,9 +61,10 @@ class ImageData:
 
 @dataclass(frozen=True)
 class TextData:
-    """The texts of all clients as token ids. ``labels`` [N] int64 are on the training device.
+    """The texts of all clients as token ids, and their labels.
 
-    Token ids stay on the CPU. Batches are padded on the CPU and then moved to the device.
+    Token ids stay on the CPU. Batches are padded on the CPU and then moved to the training device. ``labels``, an int64
+    tensor of shape [N], is on the training device.
     """
 
     texts: Encoded
@@ -99,7 +101,7 @@ def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
-    """Return the examples of all ``parts`` concatenated. All parts must be of the same kind. Labels are copied."""
+    """Return the examples of all ``parts`` concatenated. All parts must be images, or all texts. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
         whole = len(parts) == 1  # images take much memory
@@ -112,14 +114,14 @@ def joined_data(parts: Sequence[ClientData]) -> ClientData:
 
 
 def _packed(ids: Tensor, lengths: Tensor, second: Tensor) -> Encoded:
-    """Return the texts with these concatenated token ids, number of tokens, and positions of the second sentence."""
+    """Return texts from concatenated token ids, each text's number of tokens, and the start of its second sentence."""
     return Encoded(ids, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]), second)
 
 
 class ImageExamples:
-    """The images of one client, or of one part of a data set, in a fixed order, normalized once for all epochs.
+    """The images of one client, or of one split of a data set, in a fixed order, normalized only once.
 
-    ``labels`` [n] are on the device.
+    ``labels`` (shape [n]) are on the training device.
     """
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
@@ -130,7 +132,7 @@ class ImageExamples:
 
     @cached_property
     def images(self) -> Tensor:
-        """Return all images, normalized, [n, C, H, W]."""
+        """Return all normalized images, shape [n, C, H, W]."""
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
@@ -150,7 +152,7 @@ class ImageExamples:
 
 
 class TextExamples:
-    """The texts of one client; see :class:`ImageExamples`. Each batch contains texts of similar length."""
+    """The texts of one client, with the interface of :class:`ImageExamples`. Each batch has texts of similar length."""
 
     def __init__(self, data: TextData, rows: Tensor) -> None:
         self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
@@ -180,11 +182,12 @@ class TextExamples:
 def sample_epoch(
     count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the order and the augmentation of an epoch over ``count`` images.
+    """Sample the order and the augmentation of ``count`` images for one epoch.
 
-    The order has ``count`` entries, or fewer with ``drop_last``: a smaller last batch is excluded. The augmentation is
-    [n, 3] int64: the number of pixels that each image in that order is shifted down and across, and whether it is
-    flipped. It is None without augmentation.
+    The order holds ``count`` image positions, or fewer with ``drop_last``, which excludes a last batch that is smaller
+    than ``size``. The augmentation is an int64 tensor of shape [n, 3] whose rows follow this order. A row holds the
+    number of pixels by which the image is shifted down and across, and whether the image is flipped. Without
+    augmentation, it is None.
     """
     kept = count // size * size if drop_last else count
     order = torch.randperm(count, generator=draws)[:kept]
@@ -196,14 +199,17 @@ def sample_epoch(
 
 
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the images at ``rows`` as [n, C, H, W] in ``dtype``, normalized as model inputs."""
+    """Return the images at ``rows`` as model inputs: normalized, of shape [n, C, H, W], in ``dtype``."""
     pixels = data.pixels[rows]
     mean, std = (value.to(pixels.device, dtype) for value in data.moments)
     return (pixels.to(dtype) - mean) / std
 
 
 def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
-    """Return ``images`` [n, C, H, W] padded by reflection, and cropped and flipped by ``crops`` [n, 3], if given."""
+    """Return ``images`` (shape [n, C, H, W]) after the augmentation ``crops``; unchanged if ``crops`` is None.
+
+    The images are padded by reflection, then cropped and flipped. ``crops`` has shape [n, 3]; see :func:`sample_epoch`.
+    """
     if crops is None:
         return images
     height, width = images.shape[2:]

@@ -17,7 +17,7 @@ from knot_runner.engine.store import Artifact, Store
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import Handler, Send, TaskPool
 
-#: Seconds between two attempts at a request that another process is computing.
+#: Seconds to wait before trying again to compute a request that another process is computing.
 RETRY = 0.2
 #: Smallest number of seconds between two progress messages of one worker.
 _MESSAGES_EVERY = 0.2
@@ -28,12 +28,12 @@ _OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 class Executor:
-    """Executes requests on one machine. It is a context manager, because it may hold worker processes.
+    """A context manager that executes requests on one machine. Its exit ends the worker processes.
 
     Independent requests run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each. Results do
-    not depend on the number of workers, because every request has its own random generators. Requests that another
-    process is already computing (for another sweep, or another job of this one) come last, and the executor waits for
-    their results.
+    not depend on the number of workers, because every request has its own random generators. A request that another
+    process is already computing (for another sweep, or another job of the same sweep) comes last. The executor then
+    waits for that process to finish.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Executor:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        """Kill the worker processes, which is safe because their work is not needed and commits are always complete."""
+        """Kill the worker processes. This is safe: their results are not needed, and commits are always complete."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -70,7 +70,8 @@ class Executor:
         """Compute ``requests``. Requests that another process is computing come last."""
         pool = self._pool_for(requests)
         if pool is not None:
-            requests = sorted(requests, key=lambda request: isinstance(request, Train))  # predictions unblock trainings
+            # predictions first: training may wait for them
+            requests = sorted(requests, key=lambda request: isinstance(request, Train))
         try:
             while requests:
                 requests = self._attempt(requests, pool)
@@ -79,7 +80,7 @@ class Executor:
             raise
 
     def _attempt(self, requests: list[StageRequest], pool: TaskPool | None) -> list[StageRequest]:
-        """Try to compute ``requests``. Return those that another process is computing, after a pause.
+        """Compute ``requests``, and return those that another process is computing, if any, after a pause.
 
         Raises the error of the first request that fails, :class:`WorkerDied`, or OSError if the system cannot start a
         process.
@@ -98,7 +99,10 @@ class Executor:
     def _outcomes(
         self, requests: list[StageRequest], pool: TaskPool | None
     ) -> Iterator[tuple[StageRequest, Exception | None]]:
-        """Yield each request when it ends, with its error, if any. Without a pool, other errors are raised here."""
+        """Yield each request when it ends, and the error that it raised (None if it succeeded).
+
+        Without a pool, only :class:`BusyError` is yielded. All other errors are raised.
+        """
         if pool is not None:
             pool.grow(min(worker_count(self._hardware), len(requests)))
             for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
@@ -115,7 +119,7 @@ class Executor:
         """Return the pool of worker processes that computes ``requests``; None to compute them in this process."""
         if not is_host(self.resources.device.type) or worker_count(self._hardware) < 2 or len(requests) < 2:
             return None
-        # starting processes costs seconds: predictions alone do not start any, but use running ones
+        # to start processes takes seconds, so requests that only predict use them only if they already run
         if self._pool is None and any(not isinstance(request, Predict) for request in requests):
             of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
             arguments = self.resources, self._hardware, self._plugins
@@ -124,7 +128,7 @@ class Executor:
 
 
 def prepare_stages(send: Send, resources: Resources, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """Prepare a worker process. Return the function that executes a request and sends its progress."""
+    """Prepare a worker process; return the function that executes a request and sends progress messages."""
     prepare_device(hardware)
     load_plugins(plugins)
     last = 0.0

@@ -24,7 +24,7 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.defau
 
 @dataclass(frozen=True)
 class ExampleFlops:
-    """FLOPs of one example: the whole ``forward`` pass, and the ``head`` as a part of it."""
+    """FLOPs of one example: ``forward`` for the whole forward pass, and ``head`` for the head alone."""
 
     forward: int
     head: int
@@ -53,8 +53,8 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
 
 
 def _read(network: Network, examples: Tensors) -> None:
-    """Run the network, on the meta device if possible: it has no values, and so takes no memory or time."""
-    if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
+    """Run the network, if possible on the meta device, which computes only shapes and so takes little time."""
+    if isinstance(network.spec, CustomSettings):  # a custom model may hold other tensors than parameters and buffers
         with seeded(0, "unused"):
             model = build_network(network)
         model.eval()(**examples)
@@ -83,7 +83,7 @@ class _Counted(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler in order to leave this class alone
+        return False  # otherwise, torch imports its compiler to exclude this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

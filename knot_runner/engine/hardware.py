@@ -74,7 +74,7 @@ def zero_sum(device: torch.device, *shape: int) -> Tensor:
 
 
 def machine() -> str:
-    """Return a description of everything on this machine that determines a run's bits, in addition to the settings.
+    """Return a description of everything on this machine that affects the rounding of a run's results.
 
     The description lists CPU instructions, threads, torch version and GPU.
     """
@@ -84,7 +84,7 @@ def machine() -> str:
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
-    """Return the machines in the ``machines`` entries of ``records`` and the current machine, without duplicates."""
+    """Return all machines in the ``machines`` entries of ``records``, and the current machine, without duplicates."""
     return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 

@@ -1,4 +1,4 @@
-"""The plain loop over stages: one model after another, autograd, any model. The reference for faster executors.
+"""Execution of stage requests: train or run one model by autograd, for any model.
 
 :func:`run_one` executes a request: it loads the result from the store, or computes it under a lock and stores it.
 """
@@ -49,7 +49,7 @@ StageKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Resources:
-    """The environment for executing requests: store, device, and the base folder for relative model paths."""
+    """Resources for executing requests: store, device, and the base folder for relative model paths."""
 
     store: Store
     device: torch.device
@@ -67,7 +67,7 @@ def train_network(request: Train, resources: Resources, work: Path, report: Repo
 
 
 class _Network(StageTraining):
-    """The training of one network by an objective."""
+    """The training of one network on one objective."""
 
     def __init__(self, request: Train, resources: Resources, report: Report) -> None:
         seed = keyed(request.seed, "init", request.party)
@@ -95,7 +95,7 @@ class _Network(StageTraining):
 
 @torch.no_grad()
 def predict_network(request: Predict, resources: Resources, report: Report) -> TensorsAndFacts:
-    """Return the logits (or features) of every example, in the examples' order."""
+    """Return the logits (or features) of all examples of the request, in order."""
     began = time.monotonic()
     examples = stored_examples(resources, request.examples)
     model = stored_model(resources, request.network, request.weights)
@@ -108,7 +108,7 @@ def predict_network(request: Predict, resources: Resources, report: Report) -> T
 def _load_part(
     request: Train, part: StoredPart, resources: Resources, model: nn.Module
 ) -> tuple[ClientExamples, LossRows, SampleLoss]:
-    """Return the examples of one part, with the rows and the loss of the objective."""
+    """Return the examples of ``part``, and the rows and the loss of the request's objective on these examples."""
     examples = stored_examples(resources, part.examples)
     tensors = {name: resources.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
@@ -136,15 +136,15 @@ def stored_model(resources: Resources, network: Network, weights: Ref) -> nn.Mod
 def initial_model(resources: Resources, network: Network, start: Ref | None, seed: int) -> nn.Module:
     """Return a model with its initial weights.
 
-    The weights are ``start`` if given, otherwise the network's pretrained weights, if any. All other weights are drawn
-    at random from ``seed``.
+    If ``start`` is given, it names the weights in the store. Otherwise the pretrained weights of the network are used,
+    if any. All other weights are drawn at random from ``seed``.
     """
     torch.manual_seed(seed)
     model = build_network(network)
     if start is not None:
         model.load_state_dict(resources.store.get(*start).tensors())
     elif network.is_pretrained:
-        from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
+        from knot_runner.models.pretrained import load_pretrained  # image models do not need this module
 
         load_pretrained(model, network.spec, resources.data_root)
     return model.to(resources.device)

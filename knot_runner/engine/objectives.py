@@ -1,10 +1,9 @@
 """Training objectives: the loss of each sample as a function of its logits, for texts and images and for every engine.
 
 An objective is a function ``make(settings, inputs)``, which is called with the examples of one request. It returns
-tensors with one row per example, from which batches are cut, and the loss as a function of a batch's logits and rows.
-Only the rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes
-look up ``make`` by its module and name, so it must be defined at the top level of a module of the package or of a
-plug-in.
+tensors with one row per example ("rows"), and the loss as a function of the logits and the rows of a batch. Only the
+rows differ between clients. A request holds the objective as ``Objective(make, settings)``. Worker processes look up
+``make`` by its module and name, so it must be defined at the top level of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from torch import Tensor
 
 from knot_runner.util.errors import UserError
 
-#: Name -> tensor [n, ...] with one row per example.
+#: Tensors by name, each of shape [n, ...] with one row per example.
 LossRows = dict[str, Tensor]
-#: Function (logits [B, C], the batch's rows) -> loss per sample [B]. If the objective reads features, the third
-#: argument is the batch's features [B, H].
+#: Function of the logits, shape [B, C], and the rows of a batch that returns the loss of each sample, shape [B]. If the
+#: objective reads features, their values for the batch, shape [B, H], are a third argument.
 SampleLoss = Callable[..., Tensor]
 
 
@@ -31,12 +30,14 @@ class ObjectiveInputs:
     """Inputs for building an objective.
 
     Attributes:
-        labels: [n] (-1: unlabeled).
-        tensors: The request's tensors [n, ...], such as a teacher's logits.
-        start_logits: Returns the logits [n, C] under the weights that training starts from.
-        head: The current last layer, features [B, H] -> logits [B, C], for objectives that use it.
-        features: ``features(name)`` returns the inputs [n, H] of the last layer under the request's model ``name``,
-            or under the initial model for ``start``. ``make`` must return tensors that belong to one client as rows.
+        labels: The labels of the n examples, shape [n]; -1 for an example without a label.
+        tensors: Further tensors of the request by name, each of shape [n, ...], such as a teacher's logits.
+        start_logits: A function that returns the logits, shape [n, C], of the model with its initial weights.
+        head: The last layer of the model in training, which maps features of shape [B, H] to logits of shape [B, C].
+            None for objectives that do not use it.
+        features: ``features(name)`` returns the inputs of the last layer, shape [n, H], of the request's model
+            ``name``. The name ``start`` stands for the initial model. If the loss uses these features, ``make`` must
+            return these as rows.
     """
 
     labels: Tensor
@@ -50,10 +51,10 @@ class ObjectiveInputs:
 class CrossEntropy:
     """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
 
-    T_i is ``temperature``. With ``hard_temperature``, T_i lies between both temperatures, depending on the sample's
-    initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control experiment
-    for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. The control experiment for a constant
-    temperature is the learning rate instead.
+    T_i is ``temperature``. If ``hard_temperature`` is set, T_i lies between these two temperatures, depending on the
+    sample's initial hardness (see :func:`sample_temperatures`). scale_i is 1. With ``per_sample_rate``, the control
+    experiment for per-sample temperatures, T_i is 1 in the softmax and scale_i is 1 / T_i. For a constant temperature,
+    the control experiment changes the learning rate instead (``method.lr_control``).
     """
 
     temperature: float = 1.0
@@ -102,7 +103,7 @@ class Objective:
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the rows and the loss of ``objective`` for these inputs.
 
-    The loss raises :class:`UserError` unless its result has one value per sample.
+    The returned loss function raises :class:`UserError` unless it computes one value per sample.
     """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
@@ -126,12 +127,12 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """Return the options of a cross-entropy, for which engines use a closed-form gradient; otherwise None."""
+    """Return the options of the objective if it is cross-entropy, whose gradient has a closed form; otherwise None."""
     return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its initial weights.
+    """Return T_i and scale_i of each example, each of shape [n], from the initial logits, shape [n, C].
 
     Hardness is 1 - p_i(truth), so T_i increases from ``temperature`` (certainly correct) to ``hard_temperature``
     (certainly wrong). The paper discusses per-sample temperatures without defining hardness; this definition is ours.

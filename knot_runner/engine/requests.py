@@ -29,14 +29,14 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """Return the reference to the artifact that a method's state names as ``stage/key``."""
+    """Return the reference to the artifact with the name ``stage/key``."""
     stage, key = name.split("/")
     return stage, key
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Texts or images in the store, with the objective's further inputs (such as the teachers' soft labels)."""
+    """Stored texts or images, and stored inputs of the objective, such as the teachers' soft labels."""
 
     examples: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
@@ -44,14 +44,14 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model. ``start``: the initial weights; None: initialize from the seed and the party's name."""
+    """A request to train one model. Without ``start``, initial weights are drawn from the seed and the party's name."""
 
     stage: Literal["local", "pretrain", "distill"]
     party: str
     network: Network
     start: Ref | None
     train: StoredPart
-    #: the validation examples; None if no examples are held out, and no epoch is selected
+    #: the validation examples; None if no examples are held out, in which case the last epoch's weights are used
     valid: StoredPart | None
     objective: Objective
     training: StageSettings
@@ -66,7 +66,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Predict:
-    """Compute one model's logits [N, C] on texts or images, or its features [N, H], the input of the last layer."""
+    """A request for a model's logits, shape [N, C], or its features (inputs of the last layer), shape [N, H]."""
 
     stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
     party: str
@@ -77,7 +77,7 @@ class Predict:
 
 
 class OwnRequest(ABC):
-    """A request type that a method defines itself.
+    """Base class of a request type that a method defines.
 
     Subclasses are frozen dataclasses of plain data. They have the fields ``stage`` and ``party``, and a method ``run``
     that executes the request.
@@ -95,7 +95,7 @@ class OwnRequest(ABC):
 
 
 class OwnTraining(OwnRequest):
-    """A custom request that trains for a number of epochs."""
+    """An :class:`OwnRequest` that trains for a number of epochs."""
 
     training: StageSettings
     seed: int
@@ -113,7 +113,7 @@ def request_title(request: StageRequest) -> str:
 def request_key(request: StageRequest) -> str:
     """Return the content address of a request's result: a digest of everything that determines the result."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
-    if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
+    if isinstance(request, Predict):  # the weights imply the party; two parties may share a prediction
         del plain["party"], plain["stage"]
     return digest(plain)
 
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Network):
         inputs = {"vocabulary" if value.reads_texts else "shape": value.inputs}
         return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
-    if isinstance(value, StageSettings):  # length and number of its texts are in the texts' own key
+    if isinstance(value, StageSettings):  # length and number of the random texts are in the key of these texts
         return {**dataclasses.asdict(value), "max_length": None, "max_examples": None}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]

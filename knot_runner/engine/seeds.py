@@ -1,4 +1,4 @@
-"""Random seeds keyed by names, without state: a resumed run draws the same numbers as an uninterrupted one."""
+"""Random seeds derived from names, without state: a resumed run draws the same numbers as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-#: Name -> the earlier spelling that keys its seeds, because recorded results were computed with this spelling.
+#: Names whose seeds are derived from another spelling, with which recorded results were computed.
 SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "personalisation", "unlabeled": "unlabelled"}
 
 
@@ -31,13 +31,13 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's global CPU generator and the generator of ``device`` with (seed, *names), inside the block.
+    """Context manager: seed torch's global CPU generator and that of ``device`` with (seed, *names).
 
-    The previous states are restored afterwards. Modules use no other generator to initialize their weights. Models for
-    another device are built on the CPU and moved.
+    At the end of the ``with`` block, the previous state of the CPU generator is restored. Modules initialize their
+    weights with these generators only. Models for another device are built on the CPU and then moved.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(keyed(seed, *names))
         if device is not None and device.type != "cpu":
-            torch.manual_seed(keyed(seed, *names))  # of all devices: that of a module is of its current one
+            torch.manual_seed(keyed(seed, *names))  # seeds all devices, not only the current one
         yield

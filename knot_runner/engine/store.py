@@ -1,9 +1,10 @@
-"""Artifacts: results of finished stages, keyed by all their inputs and shared by all runs that need them.
+"""Artifacts: results of finished stages. The key of an artifact is a digest of all inputs; runs share artifacts.
 
 ``<out>/artifacts/<stage>/<key>/`` contains ``tensors.safetensors``, further files of the stage, and ``info.json``. The
 info file is written last and contains digests of itself and the other files. A folder without an info file is
 unfinished work. An artifact that does not match its digest counts as missing, and is moved away when the stage is
-computed again. A lock for each artifact makes two sweeps in one folder wait for each other instead of repeating work.
+computed again. A process holds the lock of an artifact while it computes the artifact, so that two sweeps in one folder
+do not repeat work.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from knot_runner.util.files import (
 )
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
-#: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
+#: For files that this process has verified, (path, digest) -> inode, size and times of the file at that moment.
 _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """The result of a finished stage: its key, its folder, and facts about the stage (seconds, scores, ...)."""
+    """The result of a finished stage: the stage's key, the folder, and facts about the stage (seconds, scores, ...)."""
 
     stage: str
     key: str
@@ -50,7 +51,7 @@ class Artifact:
         """Return the artifact's tensors.
 
         Raises:
-            UserError: The tensor file does not match its digest.
+            UserError: The tensor file does not have the recorded digest.
         """
         return load_bytes(self.read(TENSORS))
 
@@ -58,7 +59,7 @@ class Artifact:
         """Return the content of the artifact's file ``name``.
 
         Raises:
-            UserError: The file does not match its digest.
+            UserError: The file does not have the recorded digest.
         """
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
@@ -69,10 +70,10 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Store:
-    """All artifacts below ``root``."""
+    """The store of all artifacts below the folder ``root``."""
 
     root: Path
-    #: if set, artifacts from other code, another torch or a changed plug-in are not found
+    #: if set, artifacts from other code, another torch version or a changed plug-in count as missing
     code: str | None = None
     #: the user's plug-ins, recorded in each artifact's provenance
     plugins: tuple[str, ...] = ()
@@ -82,7 +83,7 @@ class Store:
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """Return the artifact if it is finished and its files match their digests; otherwise return None."""
+        """Return the artifact if it is finished and all files have the recorded digests; otherwise return None."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
@@ -90,7 +91,7 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """Return the artifact, which must be finished because stages are executed in order."""
+        """Return a finished artifact. Stages are executed in order, so an artifact that a stage reads is finished."""
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -99,7 +100,7 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Store a finished artifact with the further files ``more`` (name -> text), and delete its commits.
+        """Store a finished artifact, and delete the commits of the stage. ``more``: further text files by name.
 
         Call this method while holding :meth:`lock`.
         """
@@ -115,15 +116,17 @@ class Store:
         return artifact
 
     def find_or_put(self, stage: str, key: str, make: Callable[[], tuple[Tensors, Facts]]) -> Artifact:
-        """Return the artifact. If it is not finished, call ``make`` for its tensors and facts, and store them."""
+        """Return the artifact. If it is missing, first store the tensors and facts that ``make`` returns."""
         with self.lock(stage, key):
             return self.find(stage, key) or self.put(stage, key, *make())
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Lock this artifact inside the block. A second process waits, and then finds the artifact finished.
+        """Context manager: hold the lock of the artifact ``key`` of ``stage`` for the ``with`` block.
 
-        A damaged artifact is moved away, and the damage is reported on stderr.
+        If another process holds the lock, wait for that process, which usually finishes the artifact.
+
+        If the artifact is damaged, its files are moved away, and the damage is reported on stderr.
 
         Raises:
             BusyError: Another process holds the lock, and ``wait`` is false.
@@ -144,7 +147,7 @@ class Store:
 
 
 def _damage(folder: Path, info: Facts) -> str:
-    """Return how a finished artifact with an intact ``info`` is damaged; "" if it is not damaged."""
+    """Return a description of the damage to an artifact whose info file is intact; "" if there is none."""
     if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: belongs to another stage"
     for name, wanted in info["files"].items():
@@ -154,7 +157,7 @@ def _damage(folder: Path, info: Facts) -> str:
 
 
 def _matches(path: Path, wanted: str) -> bool:
-    """Return whether a file has the digest ``wanted``. A process reads each file once, and again after a change."""
+    """Return whether a file has the digest ``wanted``. The file is read only once per process, unless it changes."""
     try:
         stat = path.stat()
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -1,13 +1,13 @@
-"""Tensors in files: in one safetensors file, or in parts that commits share.
+"""Tensors in files: in one safetensors file, or in several files that commits share ("parts").
 
 A file is written directly from the tensors' memory, whereas the library's ``save`` would copy all tensors twice.
 
 A federated state may hold a tensor for every client (a control variate, a head), but a round changes only the tensors
-of its participants. A tensor is settled if it is the same object, unchanged in place, as in the previous commit.
-Settled tensors move into a part as soon as their total size reaches :data:`PART_BYTES`. A tensor is therefore written
-at most twice, and small states have no parts. A part is dropped when less than half of its bytes are in use, and its
-remaining tensors settle again. Tensors in a part are memory-mapped, so that memory use does not grow with the number of
-clients.
+of its participants. A tensor is settled if it is the same object as in the previous commit, and has not been changed in
+place. Settled tensors are written to a part, a file that later commits refer to, as soon as their total size reaches
+:data:`PART_BYTES`. An unchanged tensor is therefore written at most twice, and small states have no parts. When less
+than half of the bytes of a part are in use, the part is dropped and its remaining tensors are written to a new part.
+Tensors in a part are memory-mapped, so that memory use does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from knot_runner.records import PART_FILES
 from knot_runner.util.files import Facts, digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
-#: The content of a file, as parts in the order in which they are written.
+#: The content of a file as byte buffers, in the order in which they are written.
 FileParts = list[bytes | memoryview]
 #: Tensors by name.
 Tensors = dict[str, Tensor]
@@ -46,9 +46,10 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """Return the parts of the file of ``tensors``, in order. The bytes are the same as from ``safetensors.torch.save``.
+    """Return the content of a safetensors file with ``tensors``, as byte buffers in the order of the file.
 
-    Parts share the memory of tensors that are contiguous on the CPU. Write the parts before these tensors change.
+    The bytes are the same as those of ``safetensors.torch.save``. A buffer shares the memory of its tensor if the
+    tensor is contiguous and on the CPU. Write the buffers before such a tensor changes.
 
     Raises:
         TypeError: The dtype table above does not contain a tensor's dtype.
@@ -77,7 +78,7 @@ def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
         SafetensorError: The file is damaged.
         OSError: The file cannot be read.
     """
-    with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
+    with safe_open(path, "numpy"):  # checks the header, and that no two tensors overlap
         pass
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -94,12 +95,12 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 class DoesNotMatch(Exception):
-    """A file differs from the commit that names it."""
+    """A file does not have the digest that the commit record states."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor at the time of a commit: the object, and the number of in-place changes until then."""
+    """A tensor as of a commit: the object, and the number of in-place changes before the commit."""
 
     tensor: Tensor
     version: int
@@ -134,15 +135,15 @@ class StateParts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._parts: dict[str, _Part] = {}  # by file
-        self._last: dict[str, _Seen] = {}  # tensors in the last commit's own file
+        self._parts: dict[str, _Part] = {}  # by file name
+        self._last: dict[str, _Seen] = {}  # tensors in the state file of the last commit
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Return two dicts of tensors by name: tensors to write in the next commit, and tensors just moved into a part.
+        """Move settled tensors into a part if their total size suffices; return (tensors to write, moved tensors).
 
-        The moved tensors are memory-mapped. At most one part is written per call, and no commit refers to that part
-        yet.
+        Both are dicts by name. The first holds the tensors that the next commit must write to the state file. The
+        tensors of the second dict are memory-mapped. A call writes at most one part, to which no commit refers yet.
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
@@ -150,7 +151,7 @@ class StateParts:
         settled |= {name: tensors[name] for part in given_up for name in part.held}
         moved: Tensors = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
-            moved = self._write(settled)  # tensors of a dropped part become new objects
+            moved = self._write(settled)  # returns new tensor objects, also for a dropped part's tensors
         kept = {name for part in self._parts.values() for name in part.held}
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         self._last = {name: _Seen.of(tensor) for name, tensor in rest.items()}
@@ -164,7 +165,7 @@ class StateParts:
         """Return the memory-mapped tensors of the parts that a commit's ``record`` names.
 
         Raises:
-            DoesNotMatch: A part differs from its digest.
+            DoesNotMatch: The file of a part does not have the recorded digest.
         """
         tensors: dict[str, Tensor] = {}
         self._parts, self._last = {}, {}
@@ -175,7 +176,7 @@ class StateParts:
         return tensors
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name, because they were dropped or their process was killed."""
+        """Delete parts that the last commit does not name (dropped parts, and parts of a process that was killed)."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
@@ -197,7 +198,7 @@ class StateParts:
         return mapped
 
     def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
-        """Register the part ``file``. Its tensors ``names``, with values in ``content``, belong to the state."""
+        """Register the part ``file``, which holds the values ``content``; its tensors ``names`` belong to the state."""
         held = {name: _Seen.of(content[name]) for name in names}
         self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 

@@ -1,6 +1,7 @@
-"""Trackers mirror a run to Weights & Biases, TensorBoard, MLflow, or a plug-in (``TRACKERS["name"] = begin``).
+"""Trackers, which copy a run's log to Weights & Biases, TensorBoard, MLflow, or a service that a plug-in adds.
 
-The local records are authoritative. A failing tracker is therefore reported once and switched off.
+A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off,
+because the run's own files are complete without it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from knot_runner.util.processes import on_signal
 
 #: Seconds to wait for an online service before the run goes on without it.
 FINISH_SECONDS = 10
-#: Key of a row -> the key of the row that counts it: a round, an iteration or an epoch.
+#: Key of a row -> the counter of this key: the key of the same row with the round, the iteration or the epoch.
 Counters = dict[str, str]
 #: Keys that count rows, in the order of preference.
 STEPS = ("round", "iteration", "epoch")
@@ -33,7 +34,7 @@ class TrackedRun:
     """Information about a run that a tracker receives at the beginning.
 
     ``config``: the whole composed config, plain values with string keys. It contains no API key or password from the
-    environment, because config composition rejects them. ``family``: the kind of run (federated, distillation,
+    environment, because config composition rejects such values. ``family``: the kind of run (federated, distillation,
     distance, ...).
     """
 
@@ -53,7 +54,7 @@ class TrackedRun:
 
     @property
     def group(self) -> str:
-        """Return the group in the tracker settings (the preset or the user's name), by default ``task/method``."""
+        """Return the group in the tracker settings (set by a preset or by the user), by default ``task/method``."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
@@ -63,7 +64,7 @@ class TrackedRun:
 
 
 class Mirror(Protocol):
-    """The mirror of one run.
+    """The mirror of one run: an object that copies the run's log to a tracking service.
 
     If a method raises an exception, it is reported once, and the run continues without the mirror.
     """
@@ -94,8 +95,8 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
 def counting_keys(row: LogRow) -> Counters:
     """Return key -> counter for each key of a flat ``row``.
 
-    The counter is the first key of :data:`STEPS` with the same prefix in the row. If there is none, it is the first key
-    of :data:`STEPS` without a prefix.
+    A counter is a key such as a round or an epoch, which counts the rows. The counter of a key is the first key of
+    :data:`STEPS` that the row has with the same prefix; otherwise the first that the row has without a prefix.
     """
     keys = {}
     for key in row:
@@ -131,7 +132,7 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
 
 
 class Tracker:
-    """One mirror per run id, started with the first logged number and closed on every exit path.
+    """Context manager for the mirror of a run, which is started with the first logged number and always closed.
 
     Raises :class:`UserError` for an unknown tracker, or if the tracker's package is not installed.
     """
@@ -148,13 +149,13 @@ class Tracker:
             require_extra(f"tracker={self._name}", extra)
 
     def log(self, row: LogRow) -> None:
-        """Mirror one ``row`` of numbers, with keys joined by ``/``."""
+        """Send one ``row`` of numbers to the mirror, with nested keys joined by ``/``."""
         self._begin_once()
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: RunResult) -> None:
-        """Mirror the numbers of ``result`` as the run's summary: metrics and other scalars."""
+        """Send the metrics and other scalars of ``result`` to the mirror, as the summary of the run."""
         numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
         status = {"status": result.status}
         measures = flat({**result.metrics, "valid": getattr(result, "valid", None) or {}})
@@ -187,7 +188,7 @@ class Tracker:
         self._waiting = False
         try:
             self._mirror = TRACKERS[self._name](self._run)
-        except Exception as problem:  # no server, no key, no service: the run itself needs none of them
+        except Exception as problem:  # no server, key or service: the run itself does not depend on these
             self._drop("did not start", problem)
 
     def _drop(self, how: str, problem: Exception) -> None:

@@ -18,7 +18,7 @@ from knot_runner.engine.tracker import FINISH_SECONDS, Counters, TrackedRun, fla
 from knot_runner.util.files import Facts, LogRow
 
 EVENTS_FOLDER = "tensorboard"
-#: The tag that a resumed run is found by.
+#: The tag by which a resumed run is found.
 RUN_ID = "knot_runner.run_id"
 #: The number of parameters per request, and of characters per value, that every server version accepts.
 BATCH, LONGEST = 100, 500

@@ -1,8 +1,7 @@
-"""Training by autograd with any network and objective: the function :func:`train`, stages, and forward passes.
+"""Training by autograd with any network and objective, and forward passes.
 
-:func:`train` trains everything: federated clients, KNOT's local models, students and mutual learners. Stage training
-(:func:`train_epochs`) survives a kill: it commits after each epoch. It also selects the epoch whose weights are
-returned.
+:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. Stages use
+:func:`train_epochs`, which commits after each epoch and selects the epoch whose weights are returned.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ def train(
     Args:
         settings: The phases, and how to form batches.
         examples: The training examples.
-        losses: Function of a batch that returns its loss, [] or [m] for m models that train together. Their sum is
-            minimized, and their mean is reported.
+        losses: Function of a batch that returns a scalar loss, or losses of shape [m] for m models that train together.
+            Their sum is minimized; the mean is reported.
         optimizers: The optimizer for each kind of phase (``Phase.trains``).
-        order: Draws the order of the examples and the augmentation.
-        by_examples: Whether the mean loss weights batches by their examples, rather than equally.
+        order: Random generator for the order of the examples and the augmentation.
+        by_examples: Whether batches are weighted by their numbers of examples in the mean loss; otherwise equally.
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
     total, weights, steps = zero_sum(examples.labels.device), 0, 0
@@ -71,14 +70,14 @@ def train(
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Take one optimizer step on ``loss`` []."""
+    """Take one optimizer step on the scalar ``loss``."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
 
 
 def mean_loss(model: nn.Module, batch: InputBatch, loss: SampleLoss, rows: LossRows) -> Tensor:
-    """Return the mean of ``loss`` over a batch, []. ``rows`` cover all examples; the batch's positions index them."""
+    """Return the scalar mean of ``loss`` over ``batch``. ``rows`` hold the rows of all examples, not only the batch."""
     positions, inputs = batch
     logits = model(**inputs)
     return loss(logits, cut_rows(rows, positions, logits.device)).mean()
@@ -136,9 +135,9 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Return the output of ``call`` (default: the model) for every example, [n, ...], in order, in evaluation mode.
+    """Return the output of ``call`` (default: the model), shape [n, ...], for all examples, in evaluation mode.
 
-    ``size``: the batch size; ``report`` receives the number of finished batches.
+    ``size``: the batch size; ``report``: called after each batch with the number of finished batches.
     """
     model.eval()
     places, batches = [], []
@@ -155,7 +154,7 @@ def forward_all(
 
 
 class Trainee:
-    """A training in epochs, which change only ``module`` and ``optimizer``. A subclass defines :meth:`epoch`."""
+    """A training run in epochs. A subclass defines :meth:`epoch`, which changes only ``module`` and ``optimizer``."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
@@ -174,10 +173,10 @@ class Trainee:
 
 
 class StageTraining(Trainee):
-    """A stage's training of ``module`` on ``examples``. A subclass defines :meth:`losses`.
+    """The training of ``module`` on ``examples`` in a stage. A subclass defines :meth:`losses`.
 
     Attributes:
-        names: The names that key the seeds of batch orders and dropout, together with the seed and the epoch.
+        names: Names that, with seed and epoch, seed the batch order and dropout.
         by_examples: See :func:`train`.
     """
 
@@ -195,10 +194,10 @@ class StageTraining(Trainee):
         self.optimizer = make_optimizer(self._recipe, module, fused_sgd=True)
 
     def begin(self, epoch: int) -> None:
-        """Prepare ``epoch``, counted from 1, when ``module`` is in training mode."""
+        """Prepare ``epoch``, counted from 1. Called when ``module`` is in training mode."""
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return the loss on ``batch``, [] or [m]; see :func:`train`."""
+        """Return the loss on ``batch``, a scalar or of shape [m]; see :func:`train`."""
         raise NotImplementedError
 
     def epoch(self, number: int) -> float:

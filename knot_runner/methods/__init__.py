@@ -1,1 +1,1 @@
-"""Methods, one file per family, as pure functions such as ``init``, ``plan`` and ``fold`` (``contract.py``)."""
+"""Methods, one file per family, as pure functions such as ``plan`` and ``fold``, the server step (``contract.py``)."""

@@ -1,8 +1,9 @@
-"""The interface of methods (functions that are called between rounds of requests), and the table of all methods.
+"""The interface of methods, and the table of all methods. A method is a set of functions that are called in each round.
 
-**A message is everything that one client sends in a round**: named tensors. Clipping, noise, late arrival, byte counts
-and aggregation act on messages, in the same way for every method, in :mod:`knot_runner.methods.around`. The round
-itself is in :mod:`knot_runner.methods.federated.averaging`.
+**A message is everything that one client sends in a round**: named tensors. The **fold** of a round is the server step:
+the server aggregates the clients' messages and updates the state. Clipping, noise, late arrival, byte counts and
+aggregation use only the messages, in the same way for every method (:mod:`knot_runner.methods.around`). The function
+that runs a round is in :mod:`knot_runner.methods.federated.averaging`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
     from knot_runner.methods.messages import Exchange
 
-#: What a method carries from round to round, tensors and plain values such as the names of artifacts; a row of a log.
+#: The state of a method between rounds (tensors, and plain values such as names of artifacts), or a log row.
 State = dict[str, Any]
-#: The number by which the server's training is known, where clients' have theirs.
+#: The number of the server, in requests that otherwise hold the number of a client.
 SERVER = -1
-#: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
+#: The parts of a message by name. ``update`` [p]: the change of the shared parameters, a flat vector in the order of
+#: the layout.
 ClientMessage = dict[str, Tensor]
-#: Functions of a method that return a round's requests, a message, or the state and the log entries after a fold.
+#: Functions of a method. They return the requests of a round, a message, or the state and log entries after a fold.
 PlanFunction = Callable[..., "list[LocalTraining]"]
 MessageFunction = Callable[..., ClientMessage]
 FoldFunction = Callable[..., "Folded"]
@@ -38,14 +40,14 @@ FoldFunction = Callable[..., "Folded"]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """Work after the fold of a round: inference requests, and training requests that use the outputs."""
+    """Work after a round's messages are aggregated: inference requests, and training on the results of inference."""
 
     inferences: list[Inference] = field(default_factory=list)
     distillation: list[LocalTraining] = field(default_factory=list)
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
-    """Return a log row without None values, such as the score of a model trained without held-out examples."""
+    """Return ``row`` without the entries that are None, such as a validation score if no examples are held out."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -58,7 +60,7 @@ class ClientWork:
         requests: The client's requests. The first request trains the model that the client received; further
             requests train models that the client keeps (Ditto).
         trained: The engine's result of each request.
-        sent: The message that the client sent, for :attr:`Method.own`; {} before the client sends it.
+        sent: The message that the client sent, which :attr:`Method.own` reads; {} before the client sends the message.
     """
 
     round: int
@@ -83,7 +85,7 @@ class ClientWork:
 
     @property
     def begun(self) -> int:
-        """Return the round in which the client received its model, an earlier round if the client is late."""
+        """Return the round in which the client received its model. For a late client, this is an earlier round."""
         return self.requests[0].round
 
     @property
@@ -94,14 +96,14 @@ class ClientWork:
 
 @dataclass(frozen=True)
 class Sent:
-    """A client's message on its way to the server.
+    """A message that a client sends to the server.
 
     Attributes:
         client: The client's number.
         examples: The number of the client's training examples.
         parts: The tensors of the message, by name.
-        facts: Values to log about the message, such as its norm.
-        model: In a second message, the model that computed the outputs, if the server has this model.
+        facts: Values to log about the message, such as the norm.
+        model: For a second message, the model whose outputs the message holds, if the server has this model.
         packed: The size of a compressed message in bytes; None if the message is not compressed.
     """
 
@@ -125,13 +127,14 @@ def size(parts: ClientMessage) -> int:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Messages that are reduced to one mean.
+    """The messages of a round, and how to reduce them to one mean.
 
     Attributes:
         round: The round in which the messages arrive.
-        phase: 1: after training; 2: after the fold (:class:`~knot_runner.methods.messages.Exchange`).
+        phase: 1 for messages after training; 2 for messages after the fold
+            (:class:`~knot_runner.methods.messages.Exchange`).
         sent: The messages, in client order. Each message is created when it is read.
-        empty: Creates the message of a client that has trained nothing, with the same shapes.
+        empty: A function that creates the message of a client that has trained nothing, with the same shapes.
         aggregation: ``weighted`` by training examples, or ``uniform``.
         unweighted: Parts whose mean is always uniform.
     """
@@ -145,7 +148,7 @@ class Gathering:
 
 
 def nothing(*_: object) -> State:
-    """Return an empty dict: the default of a method's optional functions."""
+    """Return {}. This function is the default of the optional functions of a method."""
     return {}
 
 
@@ -158,32 +161,29 @@ class Method:
 
     Attributes:
         init: ``(config, federation) -> state``.
-        plan: ``(config, state, federation, round) -> requests`` of the round's clients; [] when training is
-            finished.
-        message: ``(config, state, federation, work) -> message`` that the client sends after its
-            :class:`ClientWork`. ``state`` is the state of the round in which the work began. The server reads nothing
-            else of a client.
-        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the
-            ``mean`` of the messages and the ``share`` of clients that took part. ``row`` holds log entries.
+        plan: ``(config, state, federation, round) -> requests`` to the round's clients; [] when training is finished.
+        message: ``(config, state, federation, work) -> message`` to the server after :class:`ClientWork`, computed from
+            the ``state`` of the round in which the work began. The server reads nothing else from a client.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server step (aggregation).
+            ``mean``: mean of the messages; ``share``: fraction of clients that took part; ``row``: log entries.
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
-        fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server's step on single
+        fold_each: ``(config, state, federation, round, sent) -> (state, row)``: the server step on the individual
             messages. It replaces ``fold``, unless the server may read only means (privacy).
-        own: ``(config, state, federation, work) -> tensors`` that the client keeps, from its training or from the
-            message ``work.sent``.
+        own: ``(config, state, federation, work) -> tensors``: state entries that the client keeps, computed from its
+            training or from the message ``work.sent``.
         observe: ``(works) -> row``: log entries about the clients' training.
         received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
-        unweighted: Parts whose mean is always uniform, whatever ``method.aggregation`` is.
+        unweighted: Parts of the message whose mean is always uniform over clients, for any ``method.aggregation``.
         one_model: Whether all clients deploy the same model, which is evaluated on all test examples. Otherwise
             each client's model is evaluated on the client's test examples (``evaluated`` of the result).
-        exchange: ``(config) -> exchange`` after the fold. If it is None, server distillation may set it.
+        exchange: ``(config) -> exchange`` of second messages; None: server distillation may set it.
         settings: The settings class of a plug-in method.
-        send: ``(sent, phase) -> sent``: changes a message on its way to the server. The wrappers in
-            :mod:`knot_runner.methods.around` set this attribute and the following attributes.
-        reduce: ``(gathering) -> (mean, row)`` of the messages; None:
+        send: ``(sent, phase) -> sent``: changes a message before it reaches the server. The wrappers in
+            :mod:`knot_runner.methods.around` set this attribute and those below.
+        reduce: ``(gathering) -> (mean, row)`` of messages; None:
             :func:`knot_runner.methods.federated.averaging.mean_of`.
-        facts: ``(rounds, rows) -> facts`` of the result.
-        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None:
-            ``plan``.
+        facts: ``(rounds, rows) -> facts``: entries of the result.
+        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: ``plan``.
         begun: ``(state, work) -> state`` in which the client's work began, an earlier state if the client is late.
         pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state at the end of the
             round, and log entries about time.
@@ -220,7 +220,7 @@ class Method:
         if not requests:
             return {}
         results = [Trained(0, sent.start.weights, sent.start.buffers, 1, 0.0, 0, 0, True) for sent in requests]
-        work, *_ = ClientWork.of_round(round, requests, results)  # of all clients, where all train
+        work, *_ = ClientWork.of_round(round, requests, results)  # the first client, if all train
         return self.message(config, state, alone, work)
 
 
@@ -242,8 +242,8 @@ class RoundMethod:
     one_model: bool = True
     #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
     exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
-    #: ``is_finished(config, state, federation, round)``: whether training is over, where a round may be without
-    #: requests and yet count; None: it is when it plans nothing
+    #: ``is_finished(config, state, federation, round)``: whether training is over, for methods in which a round without
+    #: requests can occur before the end. None: training is over when ``plan`` returns no requests.
     is_finished: Callable[..., bool] | None = None
     facts: Callable[[int, list[State]], State] = nothing
 
@@ -310,7 +310,7 @@ def _fold_problem(result: Any, *_: object) -> str:
     return f"a tuple of {', '.join(type(part).__name__ for part in result)} instead of two dicts (state, row)"
 
 
-#: All methods: those that families name, and what plug-ins add.
+#: The table of all methods: the methods of all families, and those that plug-ins add.
 METHODS = MethodTable(
     "METHODS", {name: path for family in FAMILIES.data.values() for name, path in family.methods.items()}, _accepted
 )

@@ -22,11 +22,11 @@ from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.party import Architecture, LabelPoints, Party, label_points
 
-#: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
+#: Tensors by name, the whole content of a checkpoint: ``weights`` [P], ``buffers`` [Q], and entries of the method.
 FederatedState = dict[str, Tensor]
 #: A method's own log entries of a round.
 RoundRow = dict[str, object]
-#: What a fold returns: the state after the round, and its log entries.
+#: The result of a fold (server step): the state after the round, and the round's log entries.
 Folded = tuple[FederatedState, RoundRow]
 
 
@@ -37,8 +37,8 @@ class ServerExamples:
     Attributes:
         test: Rows [m] of the test examples on which the server's model is evaluated.
         transfer: Rows [n] of the training examples that the server distills on, without labels.
-        random: Rows [r] of the training examples from which probability biases are computed; empty if no weighting
-            uses them.
+        random: Rows [r] of the random examples, on which teachers' probability biases are computed; empty if the
+            weighting does not use biases.
     """
 
     test: Tensor
@@ -57,21 +57,21 @@ class Federation:
     labels: Labels
     training: FederatedTraining
     seed: int
-    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
+    #: labels of all training examples, shape [N]; only the client itself uses the labels of its examples
     train_labels: Tensor
     server: ServerExamples | None = None
-    #: of training images
+    #: augmentation of training images
     augment: Augment = "none"
-    #: dealt to clients in turn, by number
+    #: architectures; client k has architecture k modulo the number of architectures
     architectures: tuple[Architecture, ...] = ()
     members: tuple[int, ...] | None = None
-    #: clients that take part in no round
+    #: clients that do not take part in any round
     unseen: tuple[int, ...] = ()
-    #: those who take part in a round, chosen by a fleet; None: drawn from the seed
+    #: participants of a round, selected by a simulated fleet; None: drawn from the seed
     chosen: tuple[int, ...] | None = None
-    #: of a fleet: seconds that each client trains on an example [N]
+    #: with a simulated fleet: each client's training time per example in seconds, shape [N]
     seconds_per_example: Tensor | None = None
-    #: a fixed number of clients a round, or each by itself, so that this is the mean number
+    #: ``fixed``: a fixed number of clients per round; ``poisson``: each client is drawn independently
     sampling: Literal["fixed", "poisson"] = "fixed"
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Federation:
 
     @property
     def everyone(self) -> range:
-        """Return the numbers of all clients, including those that take part in no round."""
+        """Return the numbers of all clients, including clients that do not take part in any round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -107,7 +107,7 @@ class Federation:
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
-        """Return the number of the client's architecture, which does not depend on clusters."""
+        """Return the index of the client's architecture, which is the same in all clusters."""
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
@@ -115,11 +115,11 @@ class Federation:
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """Return the client's initial model, which all clients of its architecture share."""
+        """Return the client's initial model, which is the same for all clients of the architecture."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
-        """Return the federation in which ``clients`` take part in the next round."""
+        """Return the federation with ``clients`` as the participants of the next round."""
         return dataclasses.replace(self, chosen=tuple(clients))
 
     def cluster(self, members: Sequence[int]) -> Federation:
@@ -139,8 +139,8 @@ class Federation:
     def participants(self) -> int:
         """Return the number of clients in a round.
 
-        For a share C of K clients, the number is m = max(C K, 1) (McMahan et al. 2017, Algorithm 1). A fixed number is
-        limited to K.
+        For a fraction C of K clients, the number is m = max(C K, 1) (McMahan et al. 2017, Algorithm 1). A configured
+        number is limited to K.
         """
         wanted = self.training.clients_per_round
         if isinstance(wanted, int):
@@ -149,7 +149,7 @@ class Federation:
 
     @property
     def rate(self) -> float:
-        """Return q, the mean share of clients that take part in a round."""
+        """Return q, the mean fraction of clients that take part in a round."""
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
@@ -170,6 +170,6 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Return all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
+        """Return all clients in a random order seeded by (seed, round), whose first clients take part in ``round``."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]

@@ -7,9 +7,9 @@ With the student's output p and the output q_k of teacher k for an example of th
 T is a loss (:mod:`losses`), such as the regularized transport cost of eq. 1, and W_k a weight of the teacher
 (:mod:`weighting`). For differences from the paper and its code, see docs/papers/knot.md.
 
-Round 0 trains the local models and the pretrained global model. Round 1 computes the soft labels of all teachers on the
-transfer set. If the weighting reads probability biases, round 1 also computes these on random examples. Round 2
-distills into the pretrained global model.
+Round 0 trains the local models, and the global model on the server's labeled examples ("pretrained"). Round 1 computes
+the soft labels of all teachers on the transfer set. If the weighting reads probability biases, round 1 also computes
+the biases on random examples. Round 2 distills into the pretrained global model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def fold(
             state.weights[party], row[party] = name, info["best_score"]
         elif request.stage == "soft_labels":
             splits = state.soft.setdefault(party, {})
-            splits["valid" if splits else "train"] = name  # the order of the requests
+            splits["valid" if splits else "train"] = name  # requests are in this order
         elif request.stage == "bias":
             state.bias[party] = row[party] = probability_bias(artifact.tensors()["logits"])
         else:
@@ -71,7 +71,7 @@ def fold(
 def plan_teachers(config: Any, state: StageState, federation: PartyFederation) -> list[StageRequest]:
     """Return requests that train every local model and the global model with cross-entropy (section 6).
 
-    Teachers use the task's augmentation. The student does not, because soft labels belong to the original examples.
+    Teachers use the task's augmentation. The student does not, because soft labels are computed on original examples.
     """
     return [
         federation.supervised(party, "pretrain" if party == federation.server else "local")
@@ -122,7 +122,7 @@ def plan_distillation(config: KnotSettings, state: StageState, federation: Party
     return [
         Train(
             stage="distill",
-            party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
+            party="student",  # not the method, so that all methods use the same batches and can be compared in pairs
             network=federation.server.network,
             start=ref_of(state.before),
             train=parts["train"],
@@ -136,7 +136,7 @@ def plan_distillation(config: KnotSettings, state: StageState, federation: Party
 
 
 def _transfer_splits(federation: PartyFederation) -> dict[str, Ref]:
-    """Return the train part of the transfer set, then the valid part if the set has one."""
+    """Return the training split of the transfer set, and the validation split if there is one."""
     examples = federation.transfer.examples
     return {split: examples[split] for split in ("train", "valid") if split in examples}
 

@@ -94,8 +94,8 @@ LOSSES: Table[Loss] = Table(
 def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, where: str) -> None:
     """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
 
-    ``where``: the settings group that contains the weighting. ``points`` [C, d]: the label coordinates that the solver
-    of ``loss`` reads.
+    ``where``: the settings group that contains the weighting, for the message. ``points`` [C, d]: the label
+    coordinates, from which the solver of ``loss`` computes costs.
     """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
@@ -113,7 +113,7 @@ class Distillation:
     Attributes:
         loss: An entry of :data:`LOSSES`, with its options.
         weighting: The name of an entry of :data:`WEIGHTINGS`.
-        shares: Each teacher's share of the data, which the weighting may read.
+        shares: Each teacher's fraction of all training data, which the weighting may read.
         biases: Each teacher's probability bias, which the weighting may read.
         points: Coordinates [C][d] of the classes.
     """
@@ -132,8 +132,8 @@ class Distillation:
 def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the student's objective, eq. 3: sum_k W_k T(p, q_k).
 
-    With ``normalize`` the sum is divided by the sum of the weights. If all weights of an example are 0, its teachers
-    receive equal weights.
+    With ``normalize``, the sum is divided by the sum of the weights. If all weights of an example are 0, all teachers
+    have equal weights for this example.
 
     ``settings``: see :class:`Distillation`. ``inputs.tensors[teacher]``: each teacher's logits [n, C].
     """

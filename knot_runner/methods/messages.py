@@ -1,4 +1,4 @@
-"""Conversion of federated methods to :class:`RoundMethod`, and the second messages that clients send after the fold."""
+"""Conversion of federated methods to :class:`RoundMethod`, and second messages, sent after the first are aggregated."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from knot_runner.util.errors import DivergedError
 
 @dataclass(frozen=True)
 class Answers:
-    """The second messages, on which the server or the clients train after the fold: their ``mean``, or ``each``.
+    """The second messages of a round, on which the server or the clients train: the ``mean``, or ``each`` message.
 
     Attributes:
         mean: The mean of the messages; {} if the messages are read one by one.
-        each: The messages; [] if their mean is read.
-        share: The share of clients that took part; with Poisson sampling, the sampling rate.
-        students: Client -> its trained model, if clients train; {} if the server trains.
+        each: The messages; [] if the mean is read.
+        share: The fraction of clients that took part; with Poisson sampling, the sampling rate.
+        students: Each client's trained model by client number, if clients train; {} if the server trains.
     """
 
     mean: ClientMessage
@@ -48,18 +48,20 @@ class Answers:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A second message of each client, after the fold, and the training on these messages.
+    """A second message of each client, sent after the fold (server step), and the training on these messages.
 
     Attributes:
-        ask: ``(config, federation, round, client, model) -> inferences`` of the client's trained model; [] in
-            rounds without a second message.
-        answer: ``(config, federation, client, outputs) -> message`` that the client sends about these logits or
-            features.
-        plan: ``(config, state, federation, round, answers) -> requests`` that train on the messages; [] if nothing
-            trains.
-        fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``.
-        reads: Whether ``plan`` and ``fold`` read the mean of the messages, each message, or either.
-        answered_by: Who computes the outputs. If the server does, clients send no second message.
+        ask: ``(config, federation, round, client, model) -> inferences``: inference requests for the client's trained
+            model; [] in rounds without a second message.
+        answer: ``(config, federation, client, outputs) -> message``: the second message, computed from the outputs
+            (logits or features) of these requests.
+        plan: ``(config, state, federation, round, answers) -> requests``: requests that train on the messages; [] if
+            nothing is trained.
+        fold: ``(config, state, federation, round, answers, distilled) -> (state, row)``: updates the state after this
+            training.
+        reads: What ``plan`` and ``fold`` read: the ``mean`` of the messages, ``each`` message, or ``either``.
+        answered_by: ``clients`` or ``server``: who computes the outputs. If the server does, clients send no second
+            message.
     """
 
     ask: Callable[..., list[Inference]]
@@ -71,7 +73,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Return ``method``, with the settings ``config``, in the form that the training loop runs."""
+    """Convert ``method``, with the settings ``config``, to the form that the training loop calls."""
     if config.averages:
         method = keeping_unshared(method, config)
     exchange = None if method.exchange is None else method.exchange(config)
@@ -110,7 +112,7 @@ def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
-    """Return whether training ends before ``round``, a round without requests.
+    """Return whether training ends before ``round``, for which the method has no requests.
 
     With Poisson sampling, a round may have no requests because no client was drawn.
     """
@@ -123,9 +125,9 @@ def fold_and_exchange(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Return the state after the fold and the exchange of ``round``, the log entries, and the further work.
+    """Run the fold and the exchange of ``round``; return the state, the log entries, and the further work.
 
-    The log entries of the fold and the exchange are merged, and their byte counts are added.
+    The log entries of the fold and of the exchange are merged; byte counts are added.
     """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
@@ -191,7 +193,7 @@ def run_exchange(
     check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, replies, distilled)
     down = 0
-    for request in distillation if students else []:  # of other clients, each example once
+    for request in distillation if students else []:  # outputs of other clients, one forward pass per example
         received = {name: inputs[:1] for name, inputs in request.inputs.items() if name != str(request.client)}
         down += len(request.rows.unique()) * size(received)
     return state, {**entries, **row, "bytes_up": up, "bytes_down": down}, FurtherWork(inferences, distillation)
@@ -200,7 +202,7 @@ def run_exchange(
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Return the second message for logits or features that are all 0, with the shapes of the messages.
 
-    The message is {} in rounds without a second message.
+    In rounds without a second message, the result is {}.
     """
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}

@@ -1,12 +1,12 @@
 """Mutual learning (Zhang et al. 2018, Anil et al. 2018) between KNOT's parties.
 
-Party k has labeled examples of its own, and all K parties read the same transfer set. With the outputs p_k and q_j of
-parties k and j for the transfer set, party k minimizes
+Party k has labeled examples of its own, and all K parties read the same transfer set. p_k and q_j are the output
+probabilities of parties k and j on the transfer set (q_j without a gradient). Party k minimizes
 
     CE on its own examples + weight / (K - 1) sum_{j != k} T(p_k, q_j)
 
-Differences from the papers: each party has other labeled examples, so the parties compare their outputs on the transfer
-set, and T is any loss of KNOT (:mod:`losses`).
+Differences from the papers: the parties have different labeled examples, so they compare their outputs on the transfer
+set. T is any loss of KNOT (:mod:`losses`).
 
 Round 0 trains every party alone, as in KNOT. Round 1 trains all parties together (:class:`TrainParties`). Round 2
 stores each party's model as a separate artifact.
@@ -106,7 +106,7 @@ def fold(
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
-    """Return the parties that learn from each other: parties with local models, and the server if it takes part."""
+    """Return the parties that learn from each other: parties with local models and, if configured, the server."""
     return federation.teachers if config.global_model else list(federation.clients)
 
 
@@ -115,17 +115,18 @@ MUTUAL = StageMethod(init, plan, fold)
 
 @dataclass(frozen=True)
 class TrainParties(OwnTraining):
-    """Train several parties together. The artifact holds the weights of party i with the prefix ``i.``.
+    """A request to train several parties together. In the artifact, the weights of party i have the prefix ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step, all parties take one optimizer step at the same time.
-    A party's loss is the cross-entropy on a batch of its own examples, which it cycles through, plus a mutual term. The
-    mutual term is ``weight`` times the mean loss between the party's outputs and the other parties' outputs on the
-    transfer batch. The other parties' outputs carry no gradient.
+    A party's loss is the cross-entropy on a batch of the party's own examples, plus a mutual term. When all of the
+    party's own examples have been used, a new pass over these examples begins. The mutual term is ``weight`` times the
+    mean loss between the party's outputs and the other parties' outputs on the transfer batch. The other parties'
+    outputs carry no gradient.
     """
 
     stage: str
     party: str
-    #: names of the parties, which key the random order of their batches
+    #: names of the parties, from which the random batch orders are derived
     parties: tuple[str, ...]
     networks: tuple[Network, ...]
     #: initial weights of each party
@@ -151,8 +152,8 @@ class TrainParties(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the selected weights, and the training facts of :func:`knot_runner.engine.training.train_epochs`.
 
-        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. Otherwise, it is the
-        last epoch.
+        The selected epoch has the highest macro-F1 on validation examples, averaged over parties. Without validation
+        examples, it is the last epoch.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -162,10 +163,11 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Return for each party the mean ``loss`` [] between its outputs and the other parties' outputs.
+    """Return, for each party, the mean ``loss`` between the party's outputs and those of the other parties.
 
-    The mean is over the batch and the other parties. ``logits``: each party's logits [B, C]; ``points`` [C, d]:
-    coordinates of the classes. With KL, this is the sum in Zhang et al. 2018 divided by the number of other parties.
+    Each loss is a scalar, the mean over the batch and the other parties. ``logits``: each party's logits, of shape [B,
+    C]; ``points``, shape [C, d]: coordinates of the classes. With KL, the result is the sum in Zhang et al. 2018
+    divided by the number of other parties.
     """
     between = LOSSES[loss.name].function
     targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
@@ -206,7 +208,7 @@ class _Together(StageTraining):
             yield from self.trains[party].epoch(batch_size, order, drop_last=False, augment=request.augment)
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return each party's loss on ``batch`` and a batch of its own; no party has a gradient of another's loss."""
+        """Return each party's loss on ``batch`` and on a batch of its own. No loss has a gradient for other parties."""
         batches, (_, inputs) = [next(own) for own in self._batches], batch
         supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):

@@ -66,7 +66,8 @@ class StoredParty:
         network: The party's network.
         size: The number of the party's training examples.
         trained: The party's weights, if they are in the store before the run.
-        originals: By split, the examples as the other clients read them, if this party reads a view of them.
+        originals: If this party reads transformed images (a view), the untransformed examples that other parties read,
+            by split.
     """
 
     name: str
@@ -94,7 +95,7 @@ class StoredParty:
 
 @dataclass
 class StageState:
-    """The state of a method that trains in stages. ``stage/key`` names an artifact in the store, and "" none.
+    """The state of a method that trains in stages. The string ``stage/key`` names an artifact; "" stands for none.
 
     Attributes:
         weights: The separately trained model of each party.
@@ -154,8 +155,8 @@ class PartyFederation:
     """The input of methods that train in stages: parties with examples and networks, and training settings.
 
     ``clients``: the parties with local models; ``server``: the party with the global data set and model; ``transfer``:
-    the party with the unlabeled set (by default the server); ``random``: examples for probability biases, None if no
-    weighting uses them.
+    the party with the unlabeled transfer set (by default the server); ``random``: random examples, on which teachers'
+    probability biases are computed. It is None if the weighting does not use biases.
     """
 
     clients: tuple[StoredParty, ...]
@@ -200,7 +201,7 @@ class PartyFederation:
         return digest([parts, self.random, self.weights, self.server.originals, trained], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
-        """Return the request that trains the party's network on the party's labels, with the settings of ``stage``."""
+        """Return the request that trains the party's network on labeled examples, with the settings of ``stage``."""
         return Train(
             stage=stage,
             party=party.name,
@@ -219,6 +220,6 @@ class PartyFederation:
 
 def label_points(labels: Labels) -> LabelPoints:
     """Return the points [C][d] of ``labels`` for the transport cost, as ``labels.support`` selects (KNOT App. C.1)."""
-    from knot_runner.transport import support  # which only distillation needs
+    from knot_runner.transport import support  # only distillation needs this module
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

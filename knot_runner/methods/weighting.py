@@ -1,4 +1,4 @@
-"""Teacher weightings W_k (KNOT section 5), one function each, in one table."""
+"""Teacher weightings W_k (KNOT section 5), one function each, in the table WEIGHTINGS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.tasks import Images
 from knot_runner.engine.seeds import numpy_generator
 
-#: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
+#: Function of the teachers' outputs q [N, K, C], each teacher's fraction of the data [K], and the probability biases B
+#: [K, C] or None, that returns the weights [N, K].
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -24,7 +25,7 @@ def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """Return weighting D: the teacher's share of all training data, the same for every text."""
+    """Return weighting D: the teacher's fraction of all training data, the same for every example."""
     return shares.expand(q.shape[:2]).clone()
 
 
@@ -63,25 +64,26 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K], with 1 for all teachers of an example whose weights are all 0.
+    """Return ``weights``, shape [N, K], but with equal weights of 1 for examples whose weights are all 0.
 
-    The weights can then be normalized. If all weights of an example are 0, no teacher departs from its reference, so
-    all teachers count equally.
+    The weights can then be normalized. If all weights of an example are 0, the output of every teacher equals the
+    reference (uniform distribution or bias), so all teachers count equally.
     """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
 
 def probability_bias(logits: Tensor) -> list[float]:
-    """Return B_k, the share of random examples whose argmax is each label.
+    """Return the probability bias B_k: for each label, the fraction of random examples with this label as argmax.
 
-    ``logits`` [N, C]: the teacher's logits of these examples. One pseudo-count is added to each class (KNOT App. D.1).
+    ``logits`` [N, C]: the teacher's logits for the random examples. A pseudo-count of 1 is added for each class (KNOT
+    App. D.1).
     """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
 def needs_bias(weighting: str) -> bool:
-    """Return whether the weighting reads biases, which need inference on random texts. True for plug-in weightings."""
+    """Return whether the weighting reads biases, which need inference on random examples; true for plug-ins."""
     return weighting not in ("A", "D", "U")
 
 

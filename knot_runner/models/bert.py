@@ -11,10 +11,11 @@ from knot_runner.config.settings.groups import ModelSettings
 
 
 class PublishedHead(nn.Module):
-    """LayerNorm of the sum of last hidden state and embedding output, then one post-norm Transformer encoder layer.
+    """A head with a LayerNorm of (last hidden state + embedding output) and a post-norm Transformer encoder layer.
 
-    Only the [CLS] position is read, so the layer's query and feed-forward are computed only for that position. The
-    results equal the output of ``nn.TransformerEncoderLayer`` (tested), at about half the cost of the whole model.
+    Only the [CLS] position is read, so the queries and the feed-forward network are computed only for this position.
+    The results equal the output of ``nn.TransformerEncoderLayer`` (tested) at this position. This halves the computing
+    time of the whole model.
     """
 
     def __init__(self, hidden: int, dropout: float) -> None:
@@ -23,7 +24,11 @@ class PublishedHead(nn.Module):
         self.layer = nn.TransformerEncoderLayer(hidden, nhead=2, dropout=dropout, batch_first=True)
 
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Return features [B, H] for ``last`` and ``embedded`` [B, L, H] and ``mask`` bool [B, L] (True = a token)."""
+        """Return the features, shape [B, H].
+
+        ``last`` (the last hidden state) and ``embedded`` (the embedding output) have shape [B, L, H]; ``mask`` is a
+        bool tensor of shape [B, L], True for a token and False for padding.
+        """
         x, layer = self.norm(last + embedded), self.layer
         cls = x[:, :1]
         attended, _ = layer.self_attn(cls, x, x, key_padding_mask=~mask, need_weights=False)
@@ -68,9 +73,9 @@ class TextClassifier(nn.Module):
         self.classifier = nn.Linear(spec.hidden, classes)
 
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Return the classifier's inputs [B, H] for token ids, mask and segments [B, L]."""
+        """Return the classifier's inputs, shape [B, H], for token ids, mask and segment ids, each of shape [B, L]."""
         tokens = mask.bool()
-        # with two dimensions, transformers would check whether any token is masked and wait for the device
+        # for a mask with two dimensions, transformers would check its values and so wait for the device
         attended = tokens[:, None, None]
         output = self.bert(input_ids=ids, attention_mask=attended, token_type_ids=types, output_hidden_states=True)
         return self.head(output.last_hidden_state, output.hidden_states[0], tokens)

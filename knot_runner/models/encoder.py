@@ -1,4 +1,4 @@
-"""Autoencoders whose codes represent images when distances between data sets are computed (FedWaD D.2, D.3)."""
+"""Autoencoders, whose codes represent images in distances between data sets (FedWaD D.2, D.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 class Autoencoder(nn.Module):
     """An encoder and a decoder for images.
 
-    ``encoder``: normalized images [B, C, H, W] -> codes [B, ``code``]; ``decoder``: codes -> images.
+    ``encoder`` maps normalized images of shape [B, C, H, W] to codes of shape [B, code], and ``decoder`` maps codes to
+    images. ``code``: number of values of a code.
     """
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
@@ -44,8 +45,9 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
     All layers are 4x4 with stride 2 and padding 1, followed by ReLU. Only the decoder's last layer is linear, since
     normalized pixels are unbounded. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, as in the closest
-    public CIFAR-10 autoencoder (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3).
-    The matching transposed convolution restores the lost row by output padding.
+    public CIFAR-10 autoencoder (docs/papers/fedwad.md). A convolution halves the height and the width, rounded down (28
+    -> 14 -> 7 -> 3). For an odd height or width, the matching transposed convolution restores the lost row or column by
+    output padding.
     """
     channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
     for _ in spec.sizes:
@@ -64,7 +66,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Return an autoencoder of linear layers with ReLU between them; the decoder mirrors the encoder.
+    """Return an autoencoder of linear layers with ReLU in between. The decoder has the encoder's sizes in reverse.
 
     The code and the output have no activation.
     """
@@ -77,5 +79,5 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _with_relu(layers: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return ``layers`` with ReLU between them."""
+    """Return ``layers`` with a ReLU between each two layers."""
     return [part for layer in layers for part in (layer, nn.ReLU())][:-1]

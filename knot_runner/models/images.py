@@ -32,7 +32,7 @@ Shape = tuple[int, int, int]
 
 
 def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module:
-    """Return the model that ``spec`` describes: x [B, C, H, W] -> logits [B, classes].
+    """Return the model that ``spec`` describes, which maps x of shape [B, C, H, W] to logits of shape [B, classes].
 
     The model is initialized from torch's current seed.
 
@@ -51,7 +51,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
 
 class Cnn(nn.Module):
-    """Convolutions with ReLU and 2x2 max-pooling, hidden layers with ReLU, head (McMahan et al. 2017).
+    """A network of convolutions (ReLU, 2x2 max-pooling), hidden layers (ReLU) and a head (McMahan et al. 2017).
 
     A multilayer perceptron has no convolutions (FEMNIST-DNN: 784-512-256-128-62).
     """
@@ -85,7 +85,7 @@ class Cnn(nn.Module):
 
 
 def convolution(before: int, after: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias. With stride 1, its outputs have the size of its inputs."""
+    """Return a convolution without bias. With stride 1, its output has the height and width of its input."""
     return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
 
 
@@ -93,7 +93,8 @@ def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[i
     """Yield (input channels, output channels, stride) of every block.
 
     ``counts`` gives the number of blocks per stage. The first stage has ``width`` channels, and each following stage
-    has twice as many channels as the previous one. The first block of each following stage halves the image sides.
+    has twice the channels of the previous stage. The first block of each following stage halves the height and the
+    width.
     """
     for stage, count in enumerate(counts):
         after = width * 2**stage
@@ -120,7 +121,10 @@ class _Block(nn.Module):
 
 
 class Resnet(nn.Module):
-    """Basic blocks; ``blocks: [2, 2, 2, 2]``, ``width: 64`` is ResNet-18 (11.2 M parameters with 100 classes)."""
+    """A ResNet with basic blocks. ``blocks: [2, 2, 2, 2]`` and ``width: 64`` give ResNet-18.
+
+    ResNet-18 has 11.2 M parameters for 100 classes.
+    """
 
     def __init__(self, spec: ResnetSettings, shape: Shape, classes: int) -> None:
         super().__init__()
@@ -138,14 +142,15 @@ class Resnet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits for x [B, C, H, W]."""
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
-        return self.head(x.mean((2, 3)))  # not adaptive pooling, whose gradient is not deterministic on CUDA
+        return self.head(x.mean((2, 3)))  # instead of adaptive pooling, whose gradient is not deterministic on CUDA
 
 
 class _PreActivation(nn.Module):
     """A residual block with normalization and ReLU before each convolution.
 
-    The sum of shortcut and residual has no final activation: the next block, or the network's last normalization,
-    applies the ReLU. If the number of channels changes, the shortcut reads the activated input.
+    The block returns the sum of shortcut and residual without an activation. The next block, or the last normalization
+    of the network, applies the ReLU. If the number of channels changes, the input of the shortcut is the activated
+    input of the block.
     """
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
@@ -164,7 +169,7 @@ class _PreActivation(nn.Module):
 
 
 class Wrn(nn.Module):
-    """Wide ResNet; ``depth: 16``, ``widen: 2`` is WRN-16-2 (703,284 parameters with 100 classes)."""
+    """A wide ResNet. ``depth: 16`` and ``widen: 2`` give WRN-16-2 (703,284 parameters for 100 classes)."""
 
     def __init__(self, spec: WrnSettings, shape: Shape, classes: int) -> None:
         super().__init__()
@@ -186,7 +191,7 @@ class Wrn(nn.Module):
 
 
 class Vgg(nn.Module):
-    """VGG; ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8.
+    """A VGG network. ``stages: [[64], [128], [256], [512], [512]]`` and ``pools: 3`` give VGG-8.
 
     VGG-8 has 3,965,028 parameters for 100 classes and 3x32x32 images.
     """
@@ -225,7 +230,7 @@ STEM = 32
 
 
 class _InvertedResidual(nn.Module):
-    """Inverted residual block of MobileNetV2.
+    """An inverted residual block of MobileNetV2.
 
     The block has a 1x1 convolution to ``expansion`` times the channels (omitted if 1), a depthwise 3x3 convolution and
     a linear 1x1 convolution. The result is added to the input if both have the same shape.
@@ -254,9 +259,9 @@ class _InvertedResidual(nn.Module):
 class Mobilenet(nn.Module):
     """MobileNetV2 (Sandler et al. 2018), built and initialized as in torchvision, optionally with GroupNorm.
 
-    GroupNorm is meant for federated rounds. ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes,
-    with either normalization. The strides are the same as in the paper at every image size. Unlike in torchvision,
-    there is no dropout before the head.
+    GroupNorm is intended for federated training. With ``width: 1`` and ``last: 1280``, the network has 3,504,872
+    parameters for 1,000 classes, with either normalization. The strides are those of the paper for every image size.
+    Unlike in torchvision, there is no dropout before the head.
     """
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:

@@ -1,9 +1,9 @@
 """Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The stacked engine pads the batches of clients to equal sizes. The pooling here has the same values and gradients as
-``F.max_pool2d``, bit for bit, and takes less time on a CPU. For tensors with channels first, PyTorch's pooling (2.11 to
-2.13) is not vectorized on a CPU and takes longer than the convolutions of a small network. For tensors with channels
-last, it is vectorized.
+The stacked engine pads the batches of clients to equal sizes, and normalization must not include the padding.
+:func:`max_pool` has the same values and gradients as ``F.max_pool2d``, bit for bit, and takes less time on a CPU. For
+tensors with channels first, PyTorch's pooling (2.11 to 2.13) is not vectorized on a CPU and takes longer than the
+convolutions of a small network. For tensors with channels last, it is vectorized.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # of vmap or grad; no public name
+from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # has no public name
 
 from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
@@ -39,11 +39,11 @@ def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettin
 
 
 class BatchNorm(nn.Module):
-    """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask``.
+    """``nn.BatchNorm2d`` for inputs of shape [B, C, H, W], with a ``mask`` that excludes padded samples.
 
-    ``mask`` [B] (1: a real sample, 0: padding), if set, excludes padding from mean and variance. In training mode, a
-    batch with a single value per channel (one 1x1 image) uses the running statistics. PyTorch raises an error for such
-    a batch, because a single value has no variance. Running statistics are buffers.
+    ``mask``, shape [B], is 1 for a sample and 0 for padding, which does not count in mean and variance. None: no
+    padding. In training mode, a batch with a single value per channel (one 1x1 image) uses the running statistics.
+    PyTorch raises an error for such a batch, because a single value has no variance. Running statistics are buffers.
     """
 
     running_mean: Tensor
@@ -59,7 +59,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("mask", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x [B, C, H, W], normalized per channel."""
+        """Return ``x``, of shape [B, C, H, W], normalized per channel."""
         trains = self.training and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)
@@ -74,7 +74,7 @@ class BatchNorm(nn.Module):
         centered = x - mean[:, None, None]
         var = torch.where(enough, (centered.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
         with torch.no_grad():  # as in PyTorch, the running variance receives the unbiased variance
-            step = MOMENTUM * enough.to(x.dtype)  # a product with a bool would be float32
+            step = MOMENTUM * enough.to(x.dtype)  # a product with a bool tensor would be float32
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))
@@ -86,10 +86,10 @@ _aten = torch.ops.aten
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """Return the maximum of each 2x2 window of x [..., C, H, W] as [..., C, H // 2, W // 2].
+    """Return the maximum of each 2x2 window, shape [..., C, H // 2, W // 2], of x of shape [..., C, H, W].
 
     As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
-    gradient goes to the first one in row order.
+    gradient goes to the first of these values in row order.
     """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
@@ -106,7 +106,7 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _ByChannelsLast(torch.autograd.Function):
-    """Autograd function that pools a channels-last copy of its input.
+    """Autograd function that computes the pooling on a channels-last copy of the input.
 
     Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
     ``F.max_pool2d``.

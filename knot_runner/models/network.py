@@ -1,6 +1,6 @@
 """A network architecture as plain data, and the module built from it.
 
-One class covers text models, image models, and custom image models, which a user's function builds.
+The class :class:`Network` is used for text models, image models, and custom image models (built by a user's function).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Network:
-    """The settings of a model (of one party), the form of its inputs, and the number of classes.
+    """The settings of a model (of one party), the form of the inputs, and the number of classes.
 
     ``inputs``: (channels, height, width) of images, or the vocabulary size of a text model.
     """
@@ -54,17 +54,18 @@ class Network:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the network is an image model of this package, for which engines may have special code."""
+        """Return whether the network is an image model of this package, for which engines may have optimized code."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
 def build_network(network: Network) -> nn.Module:
-    """Return the module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
+    """Return the module, randomly initialized from torch's current random state.
 
-    A batch has ``x`` [B, C, H, W] for images, and ``ids``, ``mask`` and ``types`` [B, L] for texts.
+    ``module(**batch)`` returns logits of shape [B, classes]. A batch of images has the key ``x``, of shape [B, C, H,
+    W]. A batch of texts has the keys ``ids``, ``mask`` and ``types``, each of shape [B, L].
     """
     if isinstance(network.inputs, int):
-        from knot_runner.models.bert import TextClassifier  # imports transformers, for texts alone
+        from knot_runner.models.bert import TextClassifier  # imports transformers, which only texts need
 
         assert isinstance(network.spec, ModelSettings)
         return TextClassifier(network.spec, network.inputs, network.classes)
@@ -78,7 +79,8 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     """Return the module that the function ``spec.target`` builds.
 
     Raises:
-        UserError: The function does not exist or fails, or its module lacks the head that the settings name.
+        UserError: The function does not exist or fails, or the module that it returns lacks the head that the settings
+            name.
     """
     module_name, _, name = spec.target.partition(":")
     try:
@@ -106,12 +108,15 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Return the images as the first positional argument, whatever parameter name ``forward`` uses for them."""
+    """Pass the images ``x`` as the first positional argument, because ``forward`` may use any parameter name."""
     return (*args, *named.values()), {}
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Use the running statistics for a batch with one value per channel, because a single value has no variance."""
+    """Make a batch normalization use running statistics for a batch with a single value per channel.
+
+    Such a batch has no variance.
+    """
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
         module.eval()

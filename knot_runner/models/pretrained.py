@@ -1,8 +1,8 @@
 """Load pretrained BERT encoders from a local folder or the hub, check them, and copy them into a model.
 
 Every tensor of the encoder must be in the file with its shape and finite values, and every tensor in the file must
-belong to the encoder. Otherwise the run would start from partly random weights. Only heads may differ: the file's heads
-are ignored, and the model's head is initialized at random, as :func:`describe_weights` reports.
+belong to the encoder. Otherwise the run would start from partly random weights. The exception are heads: heads in the
+file are ignored, and the head of the model is initialized at random, which :func:`describe_weights` reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEY = "model.weights"
 #: Prefixes of the tensors of pretraining and fine-tuning heads in weight files.
 HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-#: Required values in config.json. Files with other values belong to other networks.
+#: Required values in config.json. With other values, the weights are those of a different architecture.
 FIXED_CONFIG = {"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 #: Largest number of tensor names in a message.
 _MAX_NAMES = 3
@@ -31,9 +31,9 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder's ``tensors`` by name, the names of the file's ``unused`` head tensors, and the ``source``.
+    """A pretrained encoder: ``tensors`` by name, names of the ``unused`` head tensors in the file, and the ``source``.
 
-    The source is a folder or a hub id.
+    The source is a folder or a hub id (a repository name).
     """
 
     source: str
@@ -48,7 +48,7 @@ def local_path(name: str, data_root: Path | None) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files in ``folder``: model.safetensors, or all parts of a model split into several files.
+    """Return the weight files in ``folder``: model.safetensors, or all files of a model that is split into several.
 
     Raises:
         UserError: The folder contains no weight files or no config.json.
@@ -103,7 +103,7 @@ def read_encoder(spec: ModelSettings, config: BertConfig, data_root: Path | None
         config=config,
         revision=revision,
         add_pooling_layer=False,
-        use_safetensors=True,  # never a pickle
+        use_safetensors=True,  # safetensors only, never a pickle
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         dtype=torch.float32,

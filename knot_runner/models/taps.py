@@ -1,4 +1,4 @@
-"""Taps: outputs of hidden layers, in addition to the logits, for the distillation of features and relations.
+"""Taps: points of a network at which an intermediate output is read, for the distillation of features and relations.
 
 Named taps, in forward order:
 
@@ -12,7 +12,8 @@ Named taps, in forward order:
 - bert: ``layer1..n``, the output of each encoder layer at [CLS], [B, H]
 - all: ``features``, the input of the last linear layer, [B, D] (:func:`feature_reader`)
 
-In addition, every module of a network is a tap under its path (``stages.0``, ``stem``), with its unchanged output.
+In addition, every module of a network is a tap. Its name is the path of the module (``stages.0``, ``stem``), and its
+value the output of the module.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ from knot_runner.util.errors import UserError, nearest
 class NetworkOutputs(NamedTuple):
     """The outputs of one network for a batch.
 
-    ``logits`` [B, C], and the requested ``taps`` by name: maps [B, channels, H, W] or features [B, D].
+    ``logits`` has shape [B, C]. ``taps`` holds the intermediate outputs that were requested, by name: feature maps of
+    shape [B, channels, H, W], or vectors of shape [B, D].
     """
 
     logits: Tensor
     taps: dict[str, Tensor] = {}
 
 
-#: A function from a batch, given by keyword, to the network's outputs.
+#: Function of a batch, passed as keyword arguments, that returns the network's outputs.
 TapReader = Callable[..., NetworkOutputs]
 
 
@@ -63,23 +65,28 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """Return the network's named taps in forward order; the last is ``features``."""
+    """Return the names of the network's taps in forward order, without module paths; the last is ``features``."""
     return list(_named_points(network))
 
 
 def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
-    """Return the named taps of one kind, in forward order: maps [B, C, H, W] or layers [B, D]."""
+    """Return the names of the network's taps of one ``kind`` in forward order.
+
+    The values of ``block`` taps are feature maps of shape [B, C, H, W], those of ``layer`` taps vectors of shape [B,
+    D].
+    """
     return [name for name in tap_names(network) if name.startswith(kind)]
 
 
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Return the default pairs (student's tap, teacher's tap) for a loss term whose settings name no taps.
+    """Return the default pairs (student's tap, teacher's tap) of a loss term whose settings do not list any.
 
-    ``middle``: the middle map. For an even number of maps, this is the last map in the first half (FitNets' hint).
-    ``last``: the last map. ``maps``: all maps, paired from the end if one network has more. If either network has no
-    maps, ``middle`` pairs the middle layers, ``last`` pairs the features, and ``maps`` gives no pairs.
+    ``middle``: the middle feature map of each network. For an even number of maps, this is the last map in the first
+    half (the hint of FitNets). ``last``: the last map of each network. ``maps``: all maps, paired from the last to the
+    first; additional maps of one network are ignored. If either network has no feature maps, ``middle`` pairs the
+    middle layers, ``last`` pairs the features, and ``maps`` returns no pairs.
     """
     if kind == "none":
         return []
@@ -105,14 +112,14 @@ def check_taps(network: Network, names: Sequence[str], key: str) -> None:
 
 
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
-    """Return a function that runs one forward pass of a batch.
+    """Return a function that runs a forward pass and returns the logits and the taps ``names``.
 
-    The function returns the network's outputs, with gradients. ``model`` is built from ``network``. If a
-    module is called several times in a pass, its last output is read. A module that changes its input in place, such as
-    ``ReLU(inplace=True)``, also changes the output of the tap before it.
+    The outputs have gradients. ``model`` is built from ``network``. If a module is called several times in a pass, the
+    tap is the last output. A module that changes its input in place, such as ``ReLU(inplace=True)``, also changes the
+    value of a tap that is the output of the module before.
 
     Raises:
-        UserError: A tap is unknown, or has no tensor in the first pass. The message names the setting ``key``.
+        UserError: A tap is unknown, or is not a tensor in the first pass. The message names the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
@@ -138,9 +145,9 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Return a function batch -> features [B, H]: the inputs of the last layer of ``model``, built from ``network``.
+    """Return a function of a batch that returns the inputs of the last layer of ``model``, shape [B, H].
 
-    For a text, the features are read at [CLS].
+    ``model`` is built from ``network``. For texts, these features are read at [CLS].
     """
     if network.reads_texts:
         return model.features

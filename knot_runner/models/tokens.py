@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 #: Characters that every vocabulary contains. There are no capitals, because texts are lower-cased first.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
-#: Largest share of [UNK] tokens. With a larger share, the vocabulary does not fit the texts.
+#: Maximum fraction of [UNK] tokens. If the fraction is larger, the vocabulary does not fit the texts.
 MAX_UNKNOWN = 0.2
 #: Number of positions in BERT.
 MAX_LENGTH = 512
@@ -35,9 +35,9 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class Encoded:
-    """Texts as token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``.
+    """Texts as concatenated token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``.
 
-    The second sentence of text i starts at position ``second[i]`` of the text.
+    The second sentence of text i starts at the token ``second[i]`` of the text.
     """
 
     ids: Tensor  # int32 [total tokens]
@@ -68,7 +68,7 @@ class Encoded:
 
 
 def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer:
-    """Return the tokenizer that ``source`` describes; :func:`cut_to` sets the number of tokens.
+    """Return the tokenizer that ``source`` describes; :func:`cut_to` sets the maximum number of tokens.
 
     Args:
         source: A folder, a hub repository, a ``tokenizer.json``, or a file with one word piece per line. The
@@ -131,7 +131,7 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
-    # model_max_length is 1e30 if there is no limit; cut_to keeps the direction
+    # model_max_length is 1e30 if there is no limit; cut_to keeps the truncation direction
     backend.enable_truncation(min(tokenizer.model_max_length, MAX_LENGTH), direction=tokenizer.truncation_side)
     return backend
 
@@ -139,10 +139,10 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The library's WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
-    (tested). Its BPE trainer is deterministic. The BPE pieces become ``piece`` or ``##piece`` by their position in a
-    word, most frequent first. They follow all single characters of the texts and of ASCII, so that these characters are
-    never [UNK].
+    The WordPiece trainer of the library numbers ## pieces in hash order, so the vocabulary would differ between
+    processes (tested). The BPE trainer is deterministic, so it is used instead. A BPE piece becomes ``piece`` at the
+    beginning of a word, and ``##piece`` elsewhere. The vocabulary begins with all single characters of the texts and of
+    ASCII, so that these characters are never [UNK]. The pieces follow, most frequent first.
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -219,7 +219,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Return row numbers in batches of texts of similar length, so that there is little padding.
+    """Divide texts with these ``lengths`` into batches of similar length; return the row numbers of each batch.
 
     With a ``generator`` (training), rows are shuffled and sorted by length within pools of 32 batches, and the batches
     are shuffled again. Without a ``generator`` (evaluation), the longest texts come first. Each row appears once.

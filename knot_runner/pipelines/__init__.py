@@ -1,5 +1,6 @@
-"""Pipelines turn settings into results: one file per kind of run, with its parts in folders. Start in ``federated.py``.
+"""Pipelines compute the result of a run from its settings. Each kind of run has a file; start in ``federated.py``.
 
-``run.py`` (one run), ``context.py`` (its inputs) and ``rounds.py`` serve all kinds. ``clients.py`` and
-``personalization/`` serve federated runs, ``federations/`` and ``parties/`` distillations, ``features/`` distances.
+All kinds use ``run.py`` (executes a run), ``context.py`` (the input of pipelines) and ``rounds.py`` (the round loop).
+``clients.py`` and ``personalization/`` serve federated runs, ``federations/`` and ``parties/`` distillations,
+``features/`` distances.
 """

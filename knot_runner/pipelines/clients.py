@@ -1,4 +1,4 @@
-"""Setup of a federated run: read the examples, partition them over clients, and build the initial model."""
+"""Setup of a federated run: read the examples, assign the examples to clients, and build the initial model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Setup:
     federation: Federation
     data: ClientData
     test: ClientData
-    #: number of training examples that no client has
+    #: number of training examples that are not assigned to any client
     held_out: int = 0
 
     @property
@@ -84,7 +84,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class FederatedContext:
-    """A federated run after its setup: the input of its rounds, its evaluation and its personalization.
+    """A federated run after the setup: the input of the rounds, the evaluation and the personalization.
 
     ``clusters``: groups of clients that train separately, if any.
     """
@@ -117,7 +117,7 @@ class FederatedContext:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The final state and all rows of the rounds, and the clients' own models after personalization, if any."""
+    """The result of training: the final state, the log rows of all rounds, and personalized models, if any."""
 
     state: FederatedState
     rows: list[LogRow]
@@ -125,7 +125,7 @@ class TrainingResult:
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the examples, partition them, and describe the model.
+    """Read the examples, partition the examples over clients, and describe the model.
 
     Raises:
         UserError: The settings do not fit the data.
@@ -146,12 +146,13 @@ def make_setup(context: RunContext) -> Setup:
         network = Network(settings.model, task.shape, len(task.classes))
         labels = label_space(task.classes, task.coordinates)
     else:
-        from knot_runner.pipelines.transfer_set import read_texts  # with what else a server needs
+        from knot_runner.pipelines.transfer_set import read_texts  # imports modules for distilling servers
 
         task, network, data, test = read_texts(context)
         partition, held_out = deal_clients(context, task)
         labels = task.whole.labels
-    # clients take the architectures in turn; all architectures have the inputs of ``network``, such as its vocabulary
+    # client k has architecture k modulo their number; all architectures have the inputs of ``network``, such as its
+    # vocabulary
     specs = architecture_settings(config) or [network.spec]
     networks = [dataclasses.replace(network, spec=spec) for spec in specs]
     architectures = [_architecture(context, client_network) for client_network in networks]
@@ -202,7 +203,7 @@ def open_engine(context: RunContext, setup: Setup) -> Engine:
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Return the run's partition over clients, and the rows [n] of training examples held out as a transfer set.
+    """Partition the examples over clients; return the partition, and the rows of the held-out transfer set.
 
     Raises:
         UserError: The partition is not possible.
@@ -229,14 +230,14 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 
 def _architecture(context: RunContext, network: Network) -> Architecture:
-    """Return ``network`` with the initial model of its clients, in the run's precision."""
+    """Return ``network`` with the initial model of clients that use it, in the run's precision."""
     dtype = DTYPES[context.settings.hardware.precision]
     weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
 def _clients(partition: Partition) -> tuple[Party, ...]:
-    """Return each client with its part of ``partition``."""
+    """Return a :class:`Party` for each client, with the rows that ``partition`` assigns to the client."""
     splits = [partition.train, partition.test] + ([] if partition.valid is None else [partition.valid])
     return tuple(
         Party(name, *map(torch.from_numpy, rows)) for name, *rows in zip(partition.names, *splits, strict=True)

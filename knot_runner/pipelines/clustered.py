@@ -1,4 +1,4 @@
-"""Clustering of clients by the distances between their data (FedWaD 4). Runs share the distances as an artifact."""
+"""Cluster clients by the distances between their data (FedWaD 4). Runs share the distances as an artifact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from knot_runner.util.processes import cores
 
 
 def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[Federation]:
-    """Compute distances and clusters, before any training; return the clusters, and record facts about them.
+    """Compute distances and clusters, before any training; record facts about the clusters, and return the clusters.
 
     Raises:
         UserError: A setting does not fit the clients.
@@ -83,8 +83,8 @@ def labeled(
 ) -> list[LabeledSamples]:
     """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
 
-    The points are in the :func:`feature_space`. If a client has more than ``otdd.samples`` examples, that many are
-    drawn, keyed by (``seed``, client).
+    The points are in the :func:`feature_space`. If a client has more than ``otdd.samples`` examples, a random subset of
+    this size is drawn, seeded by (seed, client).
 
     Raises:
         UserError: A client has no examples, or points that are not finite.
@@ -106,10 +106,11 @@ def labeled(
 
 
 def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: OtddSettings, digest: str) -> Artifact:
-    """Return all pairwise distances between ``sets``, computed once per data (``digest``), samples, settings and seed.
+    """Return the artifact with all pairwise distances between ``sets``, which runs with the same inputs share.
 
-    The artifact has ``matrix`` [N, N] float64 (squared distances, symmetric, with zero diagonal) and ``seconds``, the
-    computing time of all sessions. After a kill, the same command computes the missing pairs, with the same results.
+    The inputs are the data (``digest``), samples, settings and seed. The artifact has ``matrix``, float64 of shape [N,
+    N] (squared distances, symmetric, with a zero diagonal), and ``seconds``, the total computing time. After a kill,
+    the same command computes the missing pairs, with the same results.
 
     Raises:
         UserError: A distance is not finite.
@@ -122,7 +123,7 @@ def compute_distances(context: RunContext, sets: list[LabeledSamples], otdd: Otd
 
 
 def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: OtddSettings) -> Artifact:
-    """Compute the distances, one tile of pairs per round, and store them."""
+    """Compute the distances, one tile (group of pairs) per round, and store the distances as an artifact."""
     settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
     folder, workers = store.folder(DISTANCES_STAGE, key), settings.hardware.num_workers or cores()
     commits = context.commits(key, folder)
@@ -131,7 +132,7 @@ def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: O
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         """Compute one tile of pairs."""
         nonlocal tiles
-        matrix = state["matrix"]  # distances of finished pairs above the diagonal, otherwise NaN
+        matrix = state["matrix"]  # distances of finished pairs, above the diagonal; NaN elsewhere
         if tiles is None:
             known = {(i, j): float(matrix[i, j]) for i, j in matrix.isfinite().nonzero().tolist()}
             tiles = computed_distances(sets, otdd, settings.seed, workers, known)
@@ -155,7 +156,7 @@ def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: O
 
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Return the artifact's key. The samples in the key represent rows, encoder, features and ``otdd.samples``."""
+    """Return the artifact's key. It contains a digest of the samples, which covers rows, encoder and features."""
     content = hashlib.sha256()
     for samples in sets:
         for array in (samples.points, samples.labels):
@@ -167,7 +168,7 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
-    """Return a note if a client's or data set's examples are subsampled."""
+    """Return a note if only a subset of a client's examples is used for the distances; otherwise []."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []

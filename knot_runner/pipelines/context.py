@@ -44,12 +44,12 @@ Note = Callable[[str], None]
 Array = np.ndarray | torch.Tensor
 #: File in a run's folder with the probabilities and labels of each test set.
 PREDICTIONS_FILE = "predictions.safetensors"
-#: Packages (PyPI names) that compute a run's numbers.
+#: PyPI names of the packages that affect the numbers of a run.
 LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
-    """Return the settings group ``settings`` with the type ``kind``, which the pipeline guarantees."""
+    """Return ``settings`` unchanged, with the type ``kind`` for type checkers. The pipeline guarantees this type."""
     assert isinstance(settings, kind)
     return settings
 
@@ -75,9 +75,9 @@ def write_predictions(folder: Path, predictions: Mapping[str, tuple[Array, Array
 
 @dataclass(frozen=True)
 class Services:
-    """Functions that read a run's data. ``check`` replaces some of them, to read each data set once for all jobs.
+    """Functions that read a run's data. The command ``check`` replaces some, to read each data set once for all jobs.
 
-    Each function has the same signature as its default. The default is imported on first use.
+    A replacement has the same signature as the default function, which is imported on first use.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
@@ -90,8 +90,9 @@ class Services:
 class RunInputs:
     """Inputs of a run, read before training.
 
-    They are the ``task``, its ``partition``, the number of examples of each class at every party, and notes for the
-    user. Each family's ``inspect`` function creates them, for the run and for ``check``.
+    The inputs are the ``task``, its ``partition``, the number of examples of each class for every party, and notes for
+    the user. The ``inspect`` function of the method's family creates them, both for a run and for the command
+    ``check``.
     """
 
     task: Any
@@ -128,7 +129,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run: its settings, method settings, folder, callbacks for progress and notes, and services."""
+    """The input of a pipeline: a run's settings, folder, callbacks for progress and notes, and services."""
 
     settings: Settings
     method: Any
@@ -140,9 +141,9 @@ class RunContext:
     services: Services = Services()
     #: if set, stages and commits of other code versions are not reused
     code: str | None = None
-    #: whether a finished run is shown unchanged although its data changed
+    #: whether to show the result of a finished run although its data have changed
     keep: bool = False
-    #: receives the numbers of every round, epoch, iteration, pair or temperature
+    #: receives a row of numbers for every round, epoch, iteration, pair or temperature
     log: Log = lambda row: None
 
     def images(self) -> ImageTask:
@@ -152,26 +153,26 @@ class RunContext:
             UserError: The images cannot be read.
         """
         settings, root = self.settings.task, self.data_root
-        if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in may read anything
+        if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in task may read any file
             return self.services.images(settings, root)
         images: ImageTask = call("knot_runner.pipelines.kept_images:mapped_images", self, root)
         return images
 
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
-        """Write the ``probabilities`` [N, C] of one global model for all test examples; return the metrics."""
+        """Write a global model's ``probabilities`` [N, C] for all test examples to a file; return the metrics."""
         write_predictions(self.folder, {"test": (probabilities, labels)})
         measured = metrics.measured(metrics.TestSet(probabilities, probabilities, labels, coordinates))
         return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
 
     def commits(self, data: str, folder: Path | None = None) -> Commits:
-        """Return the store of commits for steps on ``data``, a digest of all inputs of the steps.
+        """Return the commits of steps whose inputs have the digest ``data``.
 
-        ``folder``: where the commits are; None: the run's folder.
+        ``folder``: the folder of the commits; None: the run's folder.
         """
         return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
 
     def begin(self) -> None:
-        """Write the config after all checks. The config turns the folder into a run folder."""
+        """Write the config file, which marks the folder as a run folder, after all checks."""
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
@@ -188,12 +189,12 @@ class RunContext:
     @property
     def store(self) -> Store:
         """Return the store of shared stages, below ``paths.output_dir``."""
-        from knot_runner.engine.store import Store  # which runs without shared stages do not need
+        from knot_runner.engine.store import Store  # only runs with shared stages need this module
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:
-        """Return the facts that every result contains, finished or diverged.
+        """Return the facts that the result of every run contains, also of a diverged run.
 
         ``device`` is the CPU unless the pipeline sets another device.
         """

@@ -36,8 +36,8 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Stages that run at the owners of local data. All other stages run at the server.
 AT_CLIENTS = ("local", "records")
-#: A loss term that is initially larger than the cross-entropy by this factor is reported. Published weights for large
-#: networks are often too large for small ones.
+#: A loss term is reported if its initial value is larger than the cross-entropy by this factor. Published weights for
+#: large networks are often too large for small networks.
 LARGE_RATIO = 10.0
 #: Method setting -> function that measures the finished student if the setting is true. It receives the context, the
 #: federation, the state and an executor. Papers add entries.
@@ -45,7 +45,7 @@ STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, pa
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
-    """Read the examples; return the federation, the class counts, and notes on both, before training.
+    """Read the examples before training; return the federation, the class counts, and notes for the user.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -54,7 +54,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         raise UserError("'true' requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
-    bias = getattr(context.method, "bias", None)  # random examples, which measure probability biases
+    bias = getattr(context.method, "bias", None)  # random examples, for probability biases
     if isinstance(context.method, KnotSettings) and not needs_bias(context.method.weighting):
         bias = None
     federation = make_federation(context, task, bias)
@@ -65,7 +65,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
 
 
 def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Train teachers, label, distill and evaluate; record the metrics and costs.
+    """Train teachers, compute soft labels, distill and evaluate; record the metrics and costs.
 
     Raises:
         DivergedError: A loss is not finite.
@@ -95,7 +95,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
     selected_on: SelectedOn | None = None
     if any(epoch.select != "last" for epoch in kept.values()):
         selected_on = "generated" if state.synthetic else "valid"
-    seconds: Measures = {}  # of each stage when it was computed, by this run or by another run that shares the stage
+    seconds: Measures = {}  # time of each stage, measured when this or another run computed the stage
     for info in (store.get(*ref).info for ref in state.artifacts):
         seconds[info["title"]] = round(seconds.get(info["title"], 0) + info["seconds"], 2)
     record.add(
@@ -110,10 +110,10 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> dict[str, Facts]:
-    """Write ``bound.json`` and return its facts for the result; {} if ``method.bound`` is off."""
+    """Write ``bound.json``, and return facts about the bound for the result; {} if ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
-        path.unlink(missing_ok=True)  # left by the run that this one replaces
+        path.unlink(missing_ok=True)  # the file may be from the run that this run replaces
         return {}
     bound = STUDENT_MEASURES["bound"](context, federation, state, executor)
     write_sealed(path, bound)
@@ -121,7 +121,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: StageState, 
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation) -> Facts:
-    """Return the costs of all stages. A stage that several runs share counts in each of these runs."""
+    """Return the costs of all stages. A stage that several runs share counts for each of these runs."""
     counter, rows, stages = StageCounter(context.store), [], {}
     for round in finished_rounds(context, federation):
         for request, artifact in zip(round.requests, round.artifacts, strict=True):
@@ -141,7 +141,7 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
 
 
 def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor) -> StageState:
-    """Run every round of the method; return its final state."""
+    """Run every round of the method; return the final state."""
     method, config, store = METHODS[context.method.algorithm], context.method, context.store
 
     def advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
@@ -176,7 +176,7 @@ def all_stored(state: StageState, store: Store) -> bool:
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: StageState) -> None:
-    """Write the files for prediction with the student, and with the parties' own models if the method has them."""
+    """Write the files for prediction with the student and, if the method has such models, each party's own model."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     models = parties_after(federation, state)

@@ -1,4 +1,4 @@
-"""Federated learning on examples partitioned over clients. Each round plans, trains, folds, evaluates and commits."""
+"""Federated learning on examples partitioned over clients. A round trains, aggregates, evaluates and commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from knot_runner.util.files import Facts, LogRow, write_json
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
-    """Return the clients, the method with its first state, and notes on both, before distances and training.
+    """Return the clients, the method with its initial state, and notes for the user, before any computation.
 
     Raises:
         UserError: The settings do not fit the data or each other.
@@ -90,7 +90,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
 
 
 def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> TrainingResult:
-    """Return the result of the rounds, with all clients or by cluster, and of personalization."""
+    """Run the rounds, with all clients or per cluster, and personalization; return the result."""
     context, data = run.context, run.setup.task.digest
     commits, advance = context.commits(data), partial(_advance, run)
 
@@ -115,7 +115,9 @@ def _train(run: FederatedContext, start: FederatedState, record: RunRecord) -> T
 
 
 def _advance(run: FederatedContext, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
-    """Train, fold, exchange and evaluate one round: see :data:`~knot_runner.pipelines.rounds.Advance`.
+    """Run one round: train, aggregate, exchange second messages and evaluate.
+
+    Arguments and result are those of :data:`~knot_runner.pipelines.rounds.Advance`.
 
     Raises:
         DivergedError: A loss, weight or logit is not finite.
@@ -179,7 +181,7 @@ def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
 
 
 def _evaluated(run: FederatedContext) -> Evaluated:
-    """Return the kind of models that were evaluated."""
+    """Return which models are evaluated, for the entry ``evaluated`` of the result."""
     config = run.config
     if config.personalization is not None or not scores.one_model(METHODS[config.algorithm], config):
         return "personalized"
@@ -187,7 +189,7 @@ def _evaluated(run: FederatedContext) -> Evaluated:
 
 
 def _selects(config: FederatedSettings) -> bool:
-    """Return whether the run selects an epoch, a step or a point, which always uses held-out examples."""
+    """Return whether the run selects an epoch, a step or a point by held-out examples."""
     personal, distillation = config.personalization, server_distillation(config)
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
     by_step = distillation is not None and distillation.valid > 0

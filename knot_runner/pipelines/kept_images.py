@@ -24,7 +24,7 @@ from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.util.files import Facts
 
 STAGE = "images_read"
-#: Images that take at least so many seconds to read are cached.
+#: Images that take at least this number of seconds to read are cached.
 SLOW = 3.0
 #: Fields of a task without its images, and the arrays of its training or test images.
 _FACTS = ("name", "classes", "coordinates", "mean", "std", "source", "user_names", "file_names", "notes", "called")
@@ -82,5 +82,5 @@ def _task(kept: Artifact) -> ImageTask:
     facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
     files = [Opened(**record) for record in kept.info["opened"]]
     task = ImageTask(train=parts[0], test=parts[1], files=files, **facts)
-    vars(task)["digest"] = kept.info["content"]  # still valid, because the store verified the arrays
+    vars(task)["digest"] = kept.info["content"]  # not read again, because the store has verified the arrays
     return task

@@ -35,10 +35,11 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 
 @dataclass
 class KeptModels:
-    """Models to write.
+    """The models to write into the run's folder.
 
-    ``models``: each model's network and ``parts``; ``tensors``: tensors that are not in model.safetensors. A part is a
-    prefix of tensor names. Later parts of a model override earlier parts.
+    ``models``: by name, each model's network and parts. ``tensors``: tensors that are not in model.safetensors. A part
+    is a prefix of tensor names: the tensor of parameter ``p`` is the one named prefix + ``p``. If several parts have a
+    tensor for a parameter, the last part in the list is used.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class KeptModels:
 def write_models(
     context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
-    """Write the files for prediction with ``kept``, in addition to the run's model.safetensors.
+    """Write the files, in addition to model.safetensors, that are needed to predict with the models ``kept``.
 
     Args:
         context: The run.
@@ -73,7 +74,7 @@ def write_models(
         if network not in networks:
             networks.append(network)
         models[name] = {"network": networks.index(network), "parts": parts}
-    (folder / OWN_MODELS_FILE).unlink(missing_ok=True)  # left by the run that this one replaces
+    (folder / OWN_MODELS_FILE).unlink(missing_ok=True)  # the file may be from the run that this run replaces
     if kept.tensors:
         write_atomic(folder / OWN_MODELS_FILE, tensor_parts(kept.tensors))
     described = [asdict(network) for network in networks]
@@ -83,7 +84,7 @@ def write_models(
 
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
-    """Return the parameters and buffers, by name, of the model that consists of ``parts`` of ``tensors``."""
+    """Return a model's parameters and buffers by name, read from ``tensors`` under the prefixes ``parts``."""
     joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):
@@ -97,10 +98,10 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
 
 
 def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
-    """Return the number of clients, the parameter count and the final accuracy of each architecture; {} for only one.
+    """Return each architecture's number of clients and parameters, and final accuracy; {} for one architecture.
 
-    The accuracy is measured with the clients' models on their own test examples, weighted by examples, and unweighted
-    over clients; None without test examples.
+    The accuracy is that of each client's model on the client's own test examples. Two means over clients are returned:
+    weighted by test examples, and unweighted. Both are None without test examples.
     """
     if len(federation.architectures) == 1:
         return {}
@@ -132,7 +133,7 @@ def keep_models(run: FederatedContext, outcome: TrainingResult) -> None:
 
 
 def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors) -> KeptModels:
-    """Return the global model or each cluster's model, and the clients' own models if these make the predictions."""
+    """Return the global model or each cluster's model, and the clients' own models if these are used for prediction."""
     networks, federation, kept = run.setup.networks, run.federation, KeptModels()
     bases = [f"cluster/{number}/" for number in range(len(run.clusters))] or [""]
     base_of: dict[int, str] = {}
@@ -163,14 +164,14 @@ def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors)
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Return each global model by parameter name, and the clients' own parts as ``client/<k>/<parameter>``.
+    """Return the tensors of global models by parameter name, and clients' own as ``client/<k>/<parameter>``.
 
     If there are several global models, the names have the prefix ``cluster/<c>/``.
     """
     tensors: Tensors = {}
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
-        # below fleet/ are models that were sent to clients
+        # entries below fleet/ are models that were sent to clients
         if "fleet/" in key or name not in ("weights", "buffers", "statistics", "unshared"):
             continue
         *_, owner, number = ["", "", *prefix.split("/")]

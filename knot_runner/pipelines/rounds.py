@@ -1,4 +1,4 @@
-"""The round loop of all methods: advance by a round, log it, and commit often enough that a kill costs little."""
+"""The round loop of all methods: run a round, log it, and commit often enough that a kill loses little work."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def run_rounds(
     usable: Callable[[State], bool] = lambda state: True,
     timed: bool = True,
 ) -> tuple[State, list[LogRow]]:
-    """Resume from the last commit and run the remaining rounds; return the final state and all rows.
+    """Resume from the last commit and run the remaining rounds; return the final state and all log rows.
 
     Args:
-        advance: Advances by one round.
-        commits: Store of the state.
+        advance: Function that runs one round.
+        commits: The commits of this work.
         start: Creates the state before the first round.
         log: Receives every row.
         usable: Whether the run can resume from a committed state.
-        timed: Whether each row holds the seconds of its round. Use False for artifacts, which hold their own
-            seconds.
+        timed: Whether to add the seconds of the round to each log row. Use False for rounds that compute artifacts,
+            which record their seconds.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -66,7 +66,7 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
-    """Commit the state; return it with memory-mapped tensors where commits share them."""
+    """Commit the state; return the state, in which tensors that several commits share are memory-mapped."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

@@ -1,4 +1,4 @@
-"""One run: return its result if finished, otherwise run the method's pipeline and write the files' checksums."""
+"""Execution of one run: return the result if finished, otherwise run the pipeline and write the run's files."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 def complete_run(context: RunContext) -> RunResult:
-    """Call :func:`run_locked` with exclusive use of the run's folder.
+    """Run one job with exclusive use of the run's folder; see :func:`run_locked`.
 
-    A second process waits, and then returns the finished result.
+    If another process uses the folder, wait for that process, and then return the finished result.
     """
     finished = read_result(context.folder)
-    if finished is not None:  # without a lock, which a read-only disk does not allow
+    if finished is not None:  # read without a lock, which a read-only disk does not allow
         return finished
     with locked(lock_of(context.settings.paths.output_dir, context.run_id)):
         return run_locked(context)
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Run one job in its folder, while holding the folder's lock; return the result.
+    """Run one job while holding the lock of its folder; return the result.
 
     A finished run is returned at once. An unfinished run resumes from its last commit.
 
@@ -67,7 +67,7 @@ def finished_result(context: RunContext) -> RunResult | None:
     """Return the run's result if it is finished, otherwise None.
 
     Raises:
-        UserError: The data in ``paths.data_dir`` have changed since the run, unless stale runs are shown.
+        UserError: The data in ``paths.data_dir`` have changed since the run, and ``--stale=keep`` is not set.
     """
     result = read_result(context.folder)
     changes = []
@@ -79,7 +79,7 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 
 def _execute(context: RunContext) -> RunResult:
-    """Run the job, and send its log and its result to the tracker."""
+    """Run the job, and send the log and the result to the tracker."""
     hardware, family = context.settings.hardware, family_of(context.method)
     on_host = is_host(prepare_device(hardware).type)  # before data are read, because this sets the number of threads
     if not (on_host or family.on_gpu):
@@ -93,7 +93,7 @@ def _execute(context: RunContext) -> RunResult:
 
 
 def _computed(context: RunContext) -> RunResult:
-    """Read the data, run the pipeline of the method's family, which is imported here, and return its result.
+    """Read the data, import and run the pipeline of the method's family, and return the result.
 
     Raises:
         UserError: The settings, the data or the hardware do not fit.
@@ -130,7 +130,7 @@ def _computed(context: RunContext) -> RunResult:
 
 
 def _only_class(path: Path, classes: list[str]) -> str | None:
-    """Return the class that a run predicts for all test examples although their labels differ; None if there is none.
+    """Return the class that a run predicts for all test examples, if the examples have several labels; otherwise None.
 
     ``path``: the run's predictions; ``classes``: the names of the classes.
     """

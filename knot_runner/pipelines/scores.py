@@ -39,7 +39,8 @@ class TestPredictions:
     Attributes:
         logits, labels: Logits [M, C] and labels [M] of all test examples.
         clients: The accuracy of each client's model on the client's test examples; None without test examples.
-        unseen: The same accuracy of clients that never take part. Their examples are not in ``logits``.
+        unseen: The same accuracy of clients that do not take part in any round. ``logits`` does not cover the test
+            examples of these clients.
     """
 
     logits: Tensor
@@ -48,13 +49,13 @@ class TestPredictions:
     unseen: Accuracies
 
 
-#: Numbers (parameters and logits) of clients' own models in memory at a time, and the fewest models at a time, so that
-#: each worker has some.
+#: Maximum number of values (parameters and logits) of clients' own models in memory at a time, and the minimum number
+#: of models at a time, so that every worker has one.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
 
 
 def predict_test(run: FederatedContext, state: FederatedState) -> TestPredictions:
-    """Run inference on the test examples: a global model once on all of them, clients' own models on their own.
+    """Predict the test examples: all of them by a global model, or each client's by the client's own model.
 
     Raises:
         UserError: Clients have different models although the method declares one model.
@@ -91,7 +92,7 @@ def own_predictions(logits: list[Tensor], labels: list[Tensor], seen: int) -> Te
 
 
 def logits_of(run: FederatedContext, requests: Iterable[Inference], values: int) -> Iterator[Tensor]:
-    """Yield the logits of each request, with a few models in memory at a time. ``values``: the numbers per model."""
+    """Yield the logits of each request, a few models at a time. ``values``: parameters and logits per model."""
     waiting = iter(requests)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
         yield from run.engine.logits(part)
@@ -168,11 +169,11 @@ def evaluation_temperature(config: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-    """Return facts about the participants' training.
+    """Return facts about the participants' training in a round.
 
-    They are accuracy on own test examples before and after, steps, and the mean loss and temperature. If a client
-    trains several models in a round, accuracy and loss describe the first model, which the client sends; steps count
-    all.
+    The facts are the accuracy on each client's test examples before and after training, the number of steps, and the
+    mean loss and temperature. If a client trains several models in a round, accuracy and loss are those of the first
+    model, which the client sends. Steps are summed over all models.
     """
     works = ClientWork.of_round(0, requests, trained)
     first = [(work.trained[0], len(work.requests[0].test_rows)) for work in works]
@@ -191,7 +192,7 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 
 
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
-    """Return the result's metrics.
+    """Return the metrics of the result.
 
     They are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
     """

@@ -1,6 +1,7 @@
-"""Rounds that several runs share: the rounds of given clusters, and the rounds before personalization.
+"""Rounds that several runs share: rounds on given clusters, and rounds that precede personalization.
 
-They are an artifact below ``<out>/artifacts/rounds/``, keyed by all inputs of their training.
+The final state and the log of these rounds are an artifact below ``<out>/artifacts/rounds/``. The artifact's key is a
+digest of all inputs of the training.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ NOT_IN_KEY = ("name", "clustering", "personalization")
 def run_shared_rounds(
     context: RunContext, key: str, commits: Commits, train: Callable[[], tuple[FederatedState, list[LogRow]]]
 ) -> tuple[FederatedState, list[LogRow]]:
-    """Return the final state and all rows of the rounds with ``key``.
+    """Return the final state and all log rows of the rounds with ``key``.
 
-    If no run has trained these rounds yet, ``train()`` trains them and commits its steps.
+    If no run has trained these rounds yet, ``train()`` is called, which runs the rounds and commits.
 
     Raises:
         DivergedError: A loss or weight is not finite.
@@ -87,7 +88,7 @@ def rounds_key(run: FederatedContext) -> str:
 
 
 def _clients_key(federation: Federation) -> list[Any]:
-    """Return the key's entries for the rows of the clients' examples, and for the server's examples if it distills."""
+    """Return entries of the key: the rows of clients' examples and, if the server distills, the server's rows."""
     rows = hashlib.sha256()
     for client in (*federation.numbers, *federation.unseen):
         for rows_of_client in (federation.clients[client].train, federation.clients[client].test):

@@ -1,7 +1,7 @@
-"""The examples of clients, and of a server that distills.
+"""The examples of clients, and of a server that distills (the transfer set).
 
-Labeled texts form one pool, and are encoded once and cached. The server's examples belong to no client: they are held
-out from the partition, without labels.
+The labeled texts of all data sets form one pool. They are encoded once and stored. The examples of the server are held
+out before the partition, so that no client has them, and are used without labels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """Return ``task`` with the image data set ``transfer`` as its transfer set.
+    """Return ``task`` with the image data set of the setting ``transfer`` as transfer set.
 
     In a run without distillation, the task is unchanged except for a note that the data set is not used.
 
@@ -57,7 +57,7 @@ def server_examples(
     test: ClientData,
     held_out: np.ndarray,
 ) -> tuple[ClientData, ServerExamples]:
-    """Return the training examples ``data`` followed by the server's unlabeled examples, and the server's rows.
+    """Append the server's unlabeled examples to the training examples ``data``; return both, and the server's rows.
 
     The server's model is evaluated on all examples of ``test``.
 
@@ -96,7 +96,7 @@ def _resident(data: ClientData, images: Images) -> ImageData:
     )
 
 
-#: A note reports truncated texts if more than this share of the texts reach ``task.max_length``.
+#: A note reports truncated texts if more than this fraction of the texts reaches ``task.max_length``.
 MANY_CUT = 0.05
 
 

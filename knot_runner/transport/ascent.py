@@ -1,13 +1,15 @@
-"""Newton's method on the semi-dual of newton.py, for many problems at once, each with its own eps.
+"""Newton's method on the semi-dual D(h) of newton.py, for many problems (rows) at once, each with its own eps.
 
-A step changes the exponents by at most ``CAP``. If D decreases, the row takes a shorter step of length log(1 + w) / w,
-where w is the change of the exponents by the full step. A log-sum-exp function is known to increase at this length. For
-a row above the target eps, eps is lowered geometrically along the tangent dh/deps as soon as Newton's method is near
-convergence. Only the last level is solved to the tolerance. Rows that have converged leave the batch.
+A step changes the exponents (h_j - C_ij) / eps by at most ``CAP``. If a full step decreases D, the row takes log(1 + w)
+/ w times this step instead, where w is the change of the exponents by the full step. D contains log-sum-exp functions,
+for which this step length guarantees an increase. For a row above the target eps, eps is lowered geometrically along
+the tangent dh/deps as soon as Newton's method is near convergence. Only the last level is solved to the tolerance. Rows
+that have converged leave the batch.
 
-The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by
-side without cancellation. A conductance to an outer ground, about as small as rounding errors, fixes the gauge (h + c
-gives the same plan) and undetermined components.
+The linear system of a step has the Laplacian of a graph on the labels as its matrix. It is solved by additions of
+non-negative numbers only, so weights of 1 and of 1e-100 can occur in one system without cancellation. Each label has an
+additional edge to an outer ground with a weight about as small as rounding errors. This edge fixes the constant in h (h
++ c gives the same plan) and undetermined components.
 
 In the arrays below, labels are the first axis and rows the last, so that each operation runs along the batch.
 """
@@ -26,9 +28,10 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     ``edges`` [n, n, N]: entry [k, j] is the weight of the edge between the labels k and j < k; other entries are
     ignored. ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
-    Eliminating label k connects its neighbors by edges w_jk w_lk / W_k and distributes its right-hand side in the same
-    shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps its
-    relative accuracy.
+    To eliminate label k, add the weight w_jk w_lk / W_k to the edge between each two neighbors j, l, where W_k is the
+    sum of the weights at k. The right-hand side of label k is distributed to the neighbors j in the fractions w_jk /
+    W_k (Grassmann, Taksar and Heyman, for Markov chains). Nothing is subtracted, so every entry keeps its relative
+    accuracy.
     """
     n, columns, _ = rhs.shape
     # row k: the right-hand sides, the ground, then the edges to the labels below k
@@ -46,19 +49,20 @@ def eliminate(edges: ndarray, ground: ndarray, rhs: ndarray) -> ndarray:
     return x
 
 
-#: eps is multiplied by this at every level (.35: fewest iterations of .1 to .35 on Dirichlet(.5) and (.05) pairs)
+#: Factor of eps per level. Of .1 to .35, .35 needs the fewest iterations on pairs from Dirichlet(.5) and
+#: Dirichlet(.05).
 RATIO = 0.35
-#: a step changes no exponent by more than this
+#: Maximum change of an exponent by a step.
 CAP = 4.0
 #: A row moves on to the next eps if a step would change h by less than this times eps^2 / max(cost), and the exponents
 #: by less than 1. The error of the tangent is about the error of the exponents times max(cost) / eps.
 NEAR_OPTIMUM = 2.0
-#: relative error of an exponential, in units of 1 + max(cost) / eps
+#: Relative error of an exponential, in units of 1 + max(cost) / eps.
 NEWTON_ROUNDING = 1e-15
-#: conductance from a label to the ground, relative to the mass that moves at the label, in the same units; larger than
-#: rounding errors
+#: Weight of the edge from a label to the ground, relative to the mass that moves at the label, in the same units. It is
+#: larger than rounding errors.
 GROUND = 1e-14
-#: smallest conductance from a label to the ground, relative to q_j; above the smallest normal float64
+#: Minimum weight of the edge from a label to the ground, relative to q_j. It is above the smallest normal float64.
 UNSEEN = 1e-290
 
 
@@ -93,23 +97,24 @@ class AscentRows:
         return AscentRows(*(part[..., keep] for part in vars(self).values()))
 
     def update(self, part: AscentRows) -> None:
-        """Copy h, done and count from the rows ``part``, which :meth:`take` returned."""
+        """Copy h, done and count back from ``part``, rows that :meth:`take` returned."""
         self.h[:, part.index] = part.h
         self.done[part.index] = part.done
         self.count[part.index] = part.count
 
 
 def begin_ascent(p: ndarray, q: ndarray, h: ndarray, eps: ndarray, tangent: ndarray) -> AscentRows:
-    """Return the state of rows p, q [n, N] at the start of the ascent from h [n, N], each at its ``eps`` [N]."""
+    """Return the initial state of the ascent for rows p, q [n, N], from ``h`` [n, N] and with ``eps`` [N] per row."""
     none = p[0] < 0
     index = np.arange(len(eps))
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
 
 
 def climb(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations, and return ``rows`` with the new h, done and count.
+    """Maximize D for every row, and return ``rows`` with the new h, done and count.
 
-    ``cost`` [n, n, 1]. Where q_j = 0, ``h`` is at most -1e8 eps.
+    ``cost`` has shape [n, n, 1]; ``most`` is the maximum number of iterations. Where q_j = 0, ``h`` is at most -1e8
+    eps.
     """
     whole = rows
     levels = not (rows.eps <= epsilon).all()
@@ -117,7 +122,7 @@ def climb(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, mos
         _iterate(rows, cost, epsilon, tolerance, levels)
         if rows.done.all():
             break
-        if rows.done.mean() > 0.2:  # gathering the rest costs about a tenth of an iteration
+        if rows.done.mean() > 0.2:  # copying the remaining rows costs about a tenth of an iteration
             whole.update(rows)
             rows = rows.take(~rows.done)
         levels = levels and not (rows.eps <= epsilon).all()
@@ -126,14 +131,14 @@ def climb(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, mos
 
 
 def excess_of(p: ndarray, q: ndarray) -> ndarray:
-    """Return q - p [n, N], corrected by the rounding error of its sum. Entries are 0 where p and q are equal."""
+    """Return q - p, shape [n, N], corrected so that each column sums to 0. Entries are 0 where p and q are equal."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
 
 
 def _iterate(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, levels: bool) -> None:
-    """Take one Newton step for each row that is not done. With ``levels``, converged rows move to the next eps."""
+    """Take one Newton step for each row that is not done. With ``levels``, a converged row gets the next lower eps."""
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
     error = abs(residual).sum(0)
@@ -156,7 +161,7 @@ def _iterate(rows: AscentRows, cost: ndarray, epsilon: float, tolerance: float, 
     rows.slope = np.where(back | (width < 1), -1.0, (residual * step).sum(0))
     rows.step, rows.cautious, rows.error, rows.eps, rows.tangent = step, cautious, error, eps, tangent
     rows.count = rows.count + ~rows.done
-    # the step leaves an error of the order of its square
+    # the error after the step is of the order of the squared step
     rows.done = rows.done | (final & ~back & (width * width <= tolerance))
 
 
@@ -173,22 +178,23 @@ def _directions(
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
-        # eps dP/deps at fixed h; where no flow determines the tangent, the ground keeps its last value
+        # eps dP/deps at fixed h; if no flow determines the tangent, the edge to the ground keeps its last value
         spread = z - (s * z).sum(1)[:, None]
         rhs.append((ps * spread).sum(0) + ground * rows.tangent)
     steps = eliminate(_graph(s, ps), ground, np.stack(rhs, 1))
     alive = rows.q > 0  # a label without mass stays where it is
-    # where every P_j is q_j up to rounding, a step would be noise
+    # if every P_j equals q_j up to rounding, a step would be a rounding error
     settled = (abs(residual) <= NEWTON_ROUNDING * (1 + reach) * scale).all(0)
     step = np.where(alive & ~settled, steps[:, 0] - (rows.q * steps[:, 0]).sum(0), 0.0)
     return step, rows.tangent if z is None else np.where(alive, steps[:, 1], 0.0)
 
 
 def _residual(rows: AscentRows, ps: ndarray) -> tuple[ndarray, ndarray]:
-    """Return q - P and the scale of its rounding errors, each [n, N].
+    """Return q - P, and the scale of the rounding errors of q - P, each of shape [n, N].
 
-    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, for k other than j. If
-    only part of a label's mass moves, the difference is as accurate as the moving mass, even for exp(-300).
+    P_j is the mass that arrives at label j. The mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k
+    (p_j s_jk - p_k s_kj)``, for k other than j. If only part of a label's mass moves, the difference is as accurate as
+    the moving mass, even for exp(-300).
     """
     n = len(ps)
     moving = ps.reshape(n * n, -1) + 0.0

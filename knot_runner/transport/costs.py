@@ -1,4 +1,4 @@
-"""Coordinates of labels, the ground cost between them (KNOT eq. 1, App. C.1), and a solver's settings."""
+"""Label coordinates, the ground cost between labels (KNOT eq. 1, App. C.1), and the settings of a solver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ground_cost(coordinates: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def host_cost(points: Tensor) -> Tensor:
-    """Return the :func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
+    """Return the :func:`ground_cost` of ``points`` in float64 on the CPU, cached for each tensor object."""
     return ground_cost(points.detach().double()).cpu()
 
 
@@ -53,13 +53,13 @@ class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
     ``newton`` reads ``epsilon`` and ``tolerance``; ``geomloss`` reads ``epsilon`` and ``scaling``. ``exact``, ``line``
-    and ``tree`` compute the limit epsilon = 0 and read none of them.
+    and ``tree`` compute the limit epsilon = 0 and read none of these settings.
     """
 
     name: Literal["newton", "geomloss", "exact", "line", "tree"]
     #: weight of KL(pi | p x q), in units of the coordinates. KNOT names .001 (code, "chose") and .003 ("used")
     epsilon: float
-    #: newton: largest error of the second marginal, summed over labels; the first is exact
+    #: newton: maximum error of the plan's second marginal, summed over labels; the first marginal is exact
     tolerance: float
     #: geomloss: ratio of its schedule; .5 as published (far from converged), .99 within a few tenths of a percent
     scaling: float

@@ -10,9 +10,9 @@ gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teac
 The paper's definition of the KNOT loss and its code differ, and both are available. ``newton`` returns the T_eps that
 eq. 1 defines. ``geomloss`` with ``scaling=0.5`` is the call in the published code. It runs one update per eps in a
 schedule that halves eps, about 14 in total, and **does not converge**. On the five sentiment labels at eps .001, its
-values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). Its gradients are too short and have
-another direction (mean cosine with the true gradient about .9). ``scaling=0.99`` is within a few tenths of a percent,
-in ten times the time.
+values are about 17% too low for Dirichlet(.5) pairs (more for flatter pairs). The gradients are too small and have a
+different direction (mean cosine with the true gradient about .9). With ``scaling=0.99``, values are within a few tenths
+of a percent, but take ten times as long.
 
 :func:`exact_transport` computes W1 (eps = 0) for any label space with the fastest exact method. Labels on a line or at
 leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are
@@ -33,15 +33,16 @@ from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, line, tight_trees, tree
 from knot_runner.util.errors import UserError
 
-#: A row with a marginal error above this number of tolerances is an error.
+#: If the marginal error of a row is above the tolerance times this factor, an error is raised.
 SLACK = 1e3
 
 
 def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tensor:
-    """Return the cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
+    """Return the transport cost from p to q, both of shape [..., n], for labels at ``points``, shape [n, d].
 
-    p and q may broadcast: p [B, 1, n] with q [B, K, n] gives [B, K]. The result can be differentiated once, with
-    respect to p; q and ``points`` are constants. A row of p that is not finite (a diverged student) gives nan.
+    The result has one cost per leading index, shape [...]. p and q are broadcast: p of shape [B, 1, n] and q of shape
+    [B, K, n] give costs of shape [B, K]. The result can be differentiated once, with respect to p; q and ``points`` are
+    constants. A row of p that is not finite (a diverged student) gives nan.
 
     Raises:
         TransportError: A row is not a probability vector, or did not converge.
@@ -71,13 +72,13 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
 
 def _check(rows: Tensor, name: str) -> None:
     total = rows.sum(-1)
-    bad = ~((rows >= 0).all(-1) & ((total - 1).abs() < 1e-2))  # also true of nan
+    bad = ~((rows >= 0).all(-1) & ((total - 1).abs() < 1e-2))  # also true for nan
     if bool(bad.any()):
         raise TransportError(f"{int(bad.sum())} of {len(rows)} rows of {name} are not probabilities that sum to 1")
 
 
 class _Envelope(torch.autograd.Function):
-    """Values [N] of solved problems, whose gradient with respect to p [N, n] is ``potential`` [N, n]."""
+    """Autograd function: values of solved problems, shape [N]; the gradient with respect to p is ``potential``."""
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, value: Tensor, potential: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
         TransportError: A row did not converge.
     """
     solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
-    missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true of nan
+    missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true for nan
     if bool(missed.any()):
         raise TransportError(
             f"{int(missed.sum())} of {len(p)} transport problems did not converge: the largest marginal error is "
@@ -111,7 +112,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Return the result of the published geomloss schedule, in p's precision. It neither converges nor warns.
+    """Return the result of the published geomloss schedule, in the precision of p, without a convergence check.
 
     The published runs used geomloss 0.2.4. Values of 0.3.1 are 2e-5 to 6e-5 larger.
     """
@@ -127,7 +128,7 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 by POT's linear program, one row after another on the CPU. This slow solver is a reference.
+    """Solve eps = 0 by POT's linear program, one row after another on the CPU (a slow reference).
 
     A row takes about 0.1 ms. If several potentials are optimal (such as for p equal to q), the gradient is one of them.
     """
@@ -161,10 +162,10 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W1 [N] between the rows of p and q [N, n], and potentials [N, n] (subgradients with respect to p).
+    """Return W1 between the rows of p and q, shape [N], and potentials, shape [N, n].
 
-    Potentials are unique up to a constant. Values are computed in float64, in units of ``points`` [n, d]. Rows are
-    scaled to sum 1.
+    p and q have shape [N, n], and their rows are scaled to sum 1. W1 is computed in float64, in units of ``points``,
+    shape [n, d]. A potential is a subgradient of W1 with respect to p, which is determined up to a constant.
     """
     p, q = unit_mass(p), unit_mass(q)
     points = points.double()
@@ -180,7 +181,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
 
 
 def _closed_form(points: Tensor) -> str:
-    """Return ``line`` or ``tree`` if the labels have such a closed form, otherwise ``exact``."""
+    """Return ``line`` or ``tree`` if labels at ``points`` have the closed form of this solver, otherwise ``exact``."""
     if points.shape[1] == 1:
         return "line"
     try:

@@ -15,16 +15,18 @@ exponent::
 
 Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). It converges
 in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge in
-``MOST_STEPS``, or whose limit is not unique, start from a large eps instead: level by level along the tangent
-dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
+``MOST_STEPS``, or whose limit is not unique, start from a large eps instead. eps is then decreased in levels, and each
+level starts from the tangent dh/deps of the previous level. (As eps decreases, h becomes a linear function of eps up to
+terms of exp(-1 / eps).)
 
-Where p equals q in all digits, no mass moves. The potentials are then fixed by flows of exp(-C_ij / eps), far below
-float64's digits of q. In this case f = g, and a fixed-point iteration computes both (small_epsilon.py). Near p = q (and
-at single labels where p_j = q_j), q - P is computed from the moving mass alone, accurate down to 1e-290.
+If p equals q in all digits, no mass moves. The potentials are then determined by flows of the order of exp(-C_ij /
+eps), far below the precision of q in float64. In this case f = g, and a fixed-point iteration computes both
+(small_epsilon.py). If p is close to q (or at a label with p_j = q_j), q - P is computed from the moving mass alone,
+which is accurate down to 1e-290.
 
-float64 cannot resolve one case: a group of labels that exchange much mass with each other, and none with the other
-labels because the group's masses in p and q are equal. Many potentials are then optimal, and the returned potential
-depends on the larger eps. Value and marginals are still correct.
+float64 cannot resolve one case: the labels of a group exchange much mass with each other, but none with other labels,
+because the group's masses in p and q are equal. Many potentials are then optimal up to rounding, and the result depends
+on the larger eps of the first levels. Value and marginals are still correct.
 
 All arrays are float64. NumPy does the arithmetic, also for tensors on a GPU: for the few labels of these problems, one
 transfer each way costs less than a hundred small kernels.
@@ -49,9 +51,9 @@ NOTHING = 1e-50
 SAME = 2e-15
 #: Largest numbers of iterations from the limit of small eps, and from a large eps.
 MOST_STEPS, MAX_ITERATIONS = 10, 400
-#: eps counts as small up to the share ``SMALL`` of the largest cost. A large eps is the share ``LARGE``.
+#: Fractions of the largest cost: eps counts as small up to ``SMALL``; the decrease of eps starts from ``LARGE``.
 SMALL, LARGE = 0.1, 0.25
-#: bytes of one [labels, labels, rows] array, which a core's cache holds
+#: Bytes of an array of shape [labels, labels, rows], which fits into the cache of a core.
 BYTES_AT_ONCE = 2**18
 
 
@@ -61,7 +63,7 @@ class SemiDual:
 
     #: [N] OT_eps(p, q)
     value: Tensor
-    #: [N, n] potential of p: the gradient of ``value`` by p on the simplex, with mean 0
+    #: [N, n] potential of p: the gradient of ``value`` with respect to p on the simplex, with mean 0
     f: Tensor
     #: [N, n] potential of q, also where q_j = 0
     g: Tensor
@@ -72,10 +74,11 @@ class SemiDual:
 
 
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
-    """Solve N transport problems with marginals p, q [N, n] and ``cost`` [n, n] to a marginal error of ``tolerance``.
+    """Solve N transport problems with marginals p and q, shape [N, n], to a marginal error of ``tolerance``.
 
-    Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400 iterations are returned unconverged:
-    check ``marginal_error`` (rounding alone contributes about 1e-16 max(cost) / epsilon).
+    ``cost`` has shape [n, n]. Rows are scaled to a sum of 1, in float64. Rows that do not converge within 400
+    iterations are returned as they are, so check ``marginal_error`` (rounding contributes about 1e-16 max(cost) /
+    epsilon).
     """
     device = p.device
     sources, targets, ground = (tensor.detach().to("cpu", torch.float64).numpy() for tensor in (p, q, cost))
@@ -83,7 +86,7 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         parts = [
             _solve(sources[i : i + rows].T + 0.0, targets[i : i + rows].T + 0.0, ground, epsilon, tolerance)
-            for i in range(0, max(1, len(sources)), rows)  # an empty batch is one empty part
+            for i in range(0, max(1, len(sources)), rows)  # an empty batch is processed as one empty block
         ]
     return SemiDual(*(torch.as_tensor(np.concatenate(column), device=device) for column in zip(*parts, strict=True)))
 
@@ -118,7 +121,7 @@ def _potential(p: ndarray, q: ndarray, ground: ndarray, epsilon: float, toleranc
     rows = ascent.begin_ascent(p, q, limit, 0 * p[0] + epsilon, 0 * p)
     rows = ascent.climb(rows, cost, epsilon, tolerance, MOST_STEPS)
     h, iterations = rows.h, rows.count
-    # flows over edges must exceed the rounding error of the other flows, and so must p - q
+    # the flow over each edge, and p - q, must exceed the rounding error of the other flows
     seen = least > ascent.GROUND * (1 + largest / epsilon)
     different = abs((q - p).sum(0)) <= 0.01 * abs(excess).sum(0)
     rest = ~(rows.done & seen & different)

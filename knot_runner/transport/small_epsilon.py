@@ -1,10 +1,10 @@
-"""Closed-form potentials of entropic optimal transport: in the limit of small eps, and of p to itself.
+"""Potentials of entropic optimal transport in two cases: the limit of small eps (closed form), and p equal to q.
 
 As eps decreases, mass moves along the edges of a tree (trees.py), over each edge in one direction only. The flow over
-an edge is the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the shares of newton.py.
-Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can reach. Let F be the
-flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the node, not on the
-origin of the mass at this node, so that::
+an edge is the difference of the masses of p and q on one side of the edge. Let s_ij = softmax_j((h_j - C_ij) / eps) be
+the shares of newton.py. Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u
+can reach. Let F be the flow over an edge from u to v, and A_u = q_u + the flows out of u. The mass at a node is divided
+in the same shares, wherever it comes from, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
@@ -24,11 +24,12 @@ _TINY = 1e-300
 
 
 def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon: float) -> tuple[ndarray, ndarray]:
-    """Return (h = g + eps log q [n, N] up to a constant in each column, the smallest flow over any edge [N]).
+    """Return h = g + eps log q, shape [n, N], up to a constant per column, and the smallest flow over an edge, [N].
 
     ``excess`` [n, N]: q - p, with sum 0. Where q = 0, h is at most -1e8 eps. Flows are relative to the mass that moves
-    on the smaller side of the edge. If the smallest flow is as small as rounding errors, the limit is unknown. Across
-    an edge without flow, the potential difference is set to 0, although any value up to the edge length is valid.
+    in that part, on either side of the edge, in which less mass moves. If the smallest flow is as small as rounding
+    errors, the limit is unknown. Across an edge without flow, the potential difference is set to 0, although any value
+    up to the edge length is valid.
     """
     lengths, below, lower, upper = trees.lengths, trees.below, trees.lower, trees.upper
     if len(lengths) > 1:
@@ -48,10 +49,10 @@ def limit_potential(q: ndarray, excess: ndarray, trees: TransportTrees, epsilon:
 
 
 def _flow(below: ndarray, excess: ndarray) -> tuple[ndarray, ndarray]:
-    """Return the mass [E, N] that must leave the lower part of each edge, and the moved mass in the smaller part.
+    """Return, for each edge, the mass that leaves the part below it, and the mass that moves in one part: [E, N].
 
-    ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed over the part in which less mass moves, because this
-    sum is more accurate.
+    ``below`` [1 or N, E, V], ``excess`` [V, N]. An edge divides the tree into two parts. Sums are taken over the part
+    in which less mass moves, because this sum is more accurate.
     """
     above = 1 - below
     inside, outside = (np.einsum("tev,vt->et", part, abs(excess)) for part in (below, above))
@@ -67,7 +68,7 @@ def log_sum_exp(exponents: ndarray, axis: int) -> ndarray:
 
 
 def masses_logarithm(q: ndarray) -> ndarray:
-    """Return log q, or -1e8 where q is 0. No cost / eps can offset this value, and its product with 0 is finite."""
+    """Return log q, or -1e8 where q is 0: no cost / eps can offset this value, but 0 times this value is finite."""
     return np.where(q > 0, np.log(np.where(q > 0, q, 1.0)), -1e8)
 
 
@@ -79,10 +80,10 @@ ITERATIONS = 400
 def fixed_point(q: ndarray, cost: ndarray, epsilon: float) -> tuple[ndarray, int]:
     """Return f + eps log q (float64, [n, N]), where f is the potential of OT_eps(q, q), and the number of iterations.
 
-    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
-    unique for any exp(-C / eps) > 0. As in geomloss' debiasing (Feydy et al. 2019, section 3.1), each step replaces f
-    by the mean of f and its soft minimum. Near the fixed point, each step at least halves the error, because exp(-C /
-    eps) is positive definite for such C.
+    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum (newton.py), which is unique,
+    without a free constant, for any exp(-C / eps) > 0. As in the debiasing of geomloss (Feydy et al. 2019, section
+    3.1), each step replaces f by the mean of f and the soft minimum of f. Near the fixed point, each step at least
+    halves the error, because exp(-C / eps) is positive definite for such C.
     """
     masses = epsilon * masses_logarithm(q)
     f = np.where(q > 0, -0.5 * masses, 0.0)

@@ -1,4 +1,4 @@
-"""Trees along which mass moves in unregularized optimal transport, and the closed-form cost on a tree.
+"""Trees along which mass moves in unregularized optimal transport (eps = 0), and the closed-form cost on a tree.
 
 If the cost is the distance in a tree, as on a line and between leaves, all mass moves along that tree. The flow over an
 edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
@@ -7,12 +7,12 @@ edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
 
 Labels with an ultrametric cost, such as superclasses and one-hot labels, are leaves. Let d_1 < d_2 < ... be their
 distances. Groups of labels that are at most d_l apart are the subtrees of level l, and the edge above one has the
-weight (d_l+1 - d_l) / 2. For a few other labels, mass moves along a tree of the labels given by the optimal vertex of
-the dual::
+weight (d_l+1 - d_l) / 2. For other costs between a few labels, mass moves along a spanning tree of the labels, given by
+the optimal vertex of the dual program::
 
     W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
 
-The vertices are the same for all p and q: at each, the constraints along a spanning tree of the labels are tight.
+The vertices are the same for all p and q. At each vertex, the constraints along a spanning tree are tight (equalities).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Solve eps = 0 for p, q [N, n] on a line, whose edges connect neighboring labels. Return as :func:`tree`.
+    """Solve eps = 0 for p, q [N, n] with labels on a line. Return values [N] and potentials of p [N, n].
 
     Raises:
         UserError: The points have more than one coordinate.
@@ -66,7 +66,7 @@ def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> tuple[
 
 @lru_cache(maxsize=16)
 def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the :func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
+    """Return the :func:`tree_edges` of ``points`` on their device, cached for each tensor object."""
     return tree_edges(host_cost(points).to(points.device))
 
 
@@ -77,7 +77,7 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
         The weight [E] of each edge, and the labels below it [E, n] as 0 and 1.
 
     Raises:
-        UserError: Two labels of one group have different distances from a third.
+        UserError: The cost is not that of a tree: two labels of one group have different distances from a third label.
     """
     levels = [0.0]
     slack = SAME_LEVEL * float(cost.max())
@@ -96,9 +96,10 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(weights), torch.cat(below)
 
 
-#: Labels whose dual vertices are enumerated: six in general position have 252, ten have 48,620.
+#: Maximum number of labels whose dual vertices are enumerated. Six labels in general position have 252 vertices, ten
+#: have 48,620.
 MOST_ENUMERATED = 6
-#: Tolerance of a constraint, as a share of the largest distance. Rounding exceeds constraints by less.
+#: Tolerance of a constraint, as a fraction of the largest distance. Rounding errors are smaller.
 FEASIBLE = 1e-9
 
 
@@ -128,7 +129,7 @@ def tight_trees(distances: ndarray) -> tuple[ndarray, ndarray]:
     return potentials[feasible][first], trees[first]
 
 
-#: Largest distance of labels from a line that counts as rounding, as a share of the largest cost.
+#: Maximum distance of labels from a line that counts as a rounding error, as a fraction of the largest cost.
 ON_A_LINE = 1e-9
 
 
@@ -136,7 +137,8 @@ ON_A_LINE = 1e-9
 class TransportTrees:
     """T trees with E edges and V = E + 1 nodes each.
 
-    Some nodes are labels. Each edge divides its tree into two parts.
+    Some nodes are labels. Each edge divides its tree into two parts: that of the edge's lower end, and that of the
+    upper end.
     """
 
     #: [T, n] dual potential f for which the tree is tight; p and q use the tree with the largest <f, p - q>
@@ -154,7 +156,7 @@ class TransportTrees:
 
 
 def transport_trees(cost: ndarray) -> TransportTrees | None:
-    """Return the trees for ``cost`` [n, n], Euclidean distances; None for too many labels without a tree."""
+    """Return the trees for Euclidean distances ``cost`` [n, n]; None if there are too many labels without a tree."""
     return _trees(cost.tobytes(), len(cost))
 
 
@@ -210,8 +212,8 @@ def _joined(potentials: ndarray, edges: ndarray, lengths: ndarray, labels: ndarr
     """Return the trees with ``edges`` [T, E, 2]: the lower and upper end of each edge."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
-    # for each edge, the function on the nodes that falls by 1 from the lower to the upper end of the edge and nowhere
-    # else; 0 at the last node
+    # for each edge, the function on the nodes that decreases by 1 from the lower to the upper end of the edge, is
+    # constant along all other edges, and is 0 at the last node
     falls = np.zeros_like(lower)
     falls[..., :-1] = np.linalg.inv((lower - upper)[..., :-1]).swapaxes(1, 2)
     below = (falls > falls.min(2, keepdims=True) + 0.5).astype(float)

@@ -1,4 +1,4 @@
-"""Select the engine that ``hardware`` names, without fallback. Several architectures may get one engine each."""
+"""Create the engine that ``hardware.engine`` selects; never fall back to another engine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def make_engine(
     hardware: HardwareSettings, networks: Sequence[Network], data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
 ) -> Engine:  # fmt: skip
-    """Return an engine that is ready to train.
+    """Return an engine that is ready to train the models ``networks`` on ``data`` and to evaluate them on ``test``.
 
-    ``auto`` selects the engine by the device; for text models and custom models, it selects loop instead of stacked.
+    With ``hardware.engine=auto``, the device determines the engine. For text models and custom models, ``auto`` selects
+    ``loop`` where it would select ``stacked`` for other models.
 
     Raises:
-        UserError: Device, engine and precision are not compatible.
+        UserError: The device, the engine and the precision are not compatible.
     """
     inputs = EngineInputs(hardware, networks, data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
@@ -50,12 +51,16 @@ def make_loop(inputs: EngineInputs) -> Engine:
         raise UserError(
             "not supported by hardware.engine=loop", "hardware.precision", inputs.hardware.precision, hint="Use float32"
         )
-    data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # once for all networks
+    data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # moved once, for all networks
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
 def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient = make_client) -> Lean:
-    """Return ``hardware.engine=lean``, for a CPU, or a variant of another ``name`` with its own clients."""
+    """Return ``hardware.engine=lean``, for CPUs.
+
+    A variant of this engine passes the ``name`` of its setting, and ``make_client``, which creates the objects that
+    train clients.
+    """
     require_cpu(inputs, name)
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
     data = inputs.data, inputs.test
@@ -65,13 +70,13 @@ def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient 
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=stacked``, for the package's own image models on any device."""
+    """Return ``hardware.engine=stacked``, for the package's image models (not for custom models) on any device."""
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
     if not all(network.is_ours for network in inputs.networks):
         raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
-    data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
+    data, test = inputs.data.to(device), inputs.test.to(device)  # moved once, for all networks
     assert isinstance(data, ImageData) and isinstance(test, ImageData)
     engines = [
         Stacked(network, data, test, device, inputs.dtype, hardware.stack, hardware.precision, inputs.note)
@@ -99,7 +104,7 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 
 
 class PerNetwork:
-    """One engine for each network, in this process; requests for network k go to ``engines[k]``.
+    """An engine that sends the requests for network k to ``engines[k]``, all in this process.
 
     The engines run one after another, on the same device and data. (A worker of the lean engine trains any network.)
     """

@@ -1,4 +1,4 @@
-"""The engine interface: requests (a client's local training, inference) and results, as plain data.
+"""The engine interface: requests for a client's local training and for inference, and results, as plain data.
 
 :mod:`knot_runner.engine.requests` has similar classes with the same field names for stages. The classes here contain
 tensors directly, because a round has thousands of requests, and each request is executed once and never stored.
@@ -35,7 +35,7 @@ def silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A model as flat vectors: weights [P] and buffers [Q], the running statistics (empty without BatchNorm)."""
+    """A model as two flat vectors: P weights, and Q buffer values (the running statistics; 0 without BatchNorm)."""
 
     weights: Tensor
     buffers: Tensor
@@ -45,8 +45,8 @@ class ClientModel:
 class LocalResult:
     """The result of local training, in addition to the module's weights.
 
-    ``loss``: mean loss over all steps; ``steps``: number of optimizer steps; ``kept``: a program's further tensors, by
-    name.
+    ``loss``: mean loss over all steps; ``steps``: number of optimizer steps; ``kept``: further tensors that a
+    :class:`LocalProgram` returns, by name.
     """
 
     loss: float
@@ -56,13 +56,14 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A replacement for the steps of local training: ``run(settings, work)``.
+    """A local program: a function ``run(settings, work)`` that replaces the steps of local training, and its inputs.
 
     ``work`` is a :class:`~knot_runner.engine.federated.loop.LocalWork`.
 
-    ``settings``: plain data; ``tensors``: inputs in addition to the request's tensors, by name; ``further``: the number
-    of epochs in addition to the request's epochs, for cost accounting. Worker processes look up ``run`` by its module
-    and name, so it must be defined at the top level of a module of the package or of a plug-in.
+    ``settings``: plain data. ``tensors``: inputs in addition to the tensors of the request, by name. ``further``: for
+    cost accounting, the number of epochs that the program trains in addition to the epochs of the request. Worker
+    processes look up ``run`` by its module and name, so it must be defined at the top level of a module of the package
+    or of a plug-in.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
@@ -81,15 +82,17 @@ class LocalTraining:
         seed: The seed of the run.
         start: The model that training starts from, in the dtype of the computation. Requests of a round may share
             this object.
-        rows: Rows [n] int64 of the training examples.
-        test_rows: Rows [m] of the test examples that evaluate the model before and after training.
-        control: [P], added to every gradient (SCAFFOLD).
-        inputs: The objective's inputs for each row, name -> [n, ...].
+        rows: Row numbers of the client's training examples among the training examples of all clients, int64, shape
+            [n].
+        test_rows: Row numbers, shape [m], of the test examples on which the model is evaluated before and after
+            training.
+        control: A vector of P values that is added to every gradient (SCAFFOLD); None if the method has no such vector.
+        inputs: Inputs of the objective by name, each of shape [n, ...] with one entry per training example.
         models: Further models whose features the objective reads, such as the client's previous model.
-        network: Number of the engine's network.
-        held: Number of final rows that are held out from training. Their mean loss is computed every
-            ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower mean loss, and the
-            weights with the lowest mean loss are returned.
+        network: Index of the client's network among the networks of the engine.
+        held: Number of examples at the end of ``rows`` that are held out from training. The mean loss on these examples
+            is computed every ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower
+            mean loss, and the weights with the lowest mean loss are returned.
         program: Replaces the training steps. Every engine runs it in the plain loop.
     """
 
@@ -121,7 +124,7 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the request is SGD at a constant rate, without held-out rows, program or use of the head.
+        """Return whether the request needs only SGD at a constant rate: no held-out rows, program or head in the loss.
 
         Every engine has its own training loop for these requests. All other requests run in the plain loop.
         """
@@ -141,7 +144,7 @@ class Trained:
         loss: The mean training loss over all steps, without the proximal term.
         before: The number of correct predictions on the request's test examples before training.
         after: The number of correct predictions on the same examples after training.
-        finite: Whether all weights are finite. The engine checks this while the weights are in the cache.
+        finite: Whether all trained weights are finite.
         kept: Further tensors that a program returns.
     """
 
@@ -166,12 +169,12 @@ class Inference:
     """A request for the logits of ``rows`` [n] of the test or training examples under one ``model``.
 
     Attributes:
-        network: The number of the engine's network.
-        output: With ``features``, the result is the input of the last layer instead of the logits.
-        many: Whether other models are evaluated on the same rows. The engine may then share work that depends only
-            on the rows, which changes rounding.
-        body: Identifier of the body, equal for models that differ only in their heads. The engine may then compute
-            the heads' inputs once; the results are bitwise equal.
+        network: The index of the network among the networks of the engine.
+        output: ``logits`` or ``features``. Features are the inputs of the last layer.
+        many: Whether further requests evaluate other models on the same rows. If so, the engine may do work that
+            depends only on the rows once for all models. Results then differ by rounding.
+        body: Identifier of the model's body (all layers except the head). Models with the same identifier differ only
+            in their heads, so the engine may compute the inputs of these heads once. The results are bitwise equal.
     """
 
     model: ClientModel
@@ -185,7 +188,11 @@ class Inference:
 
 
 class Engine(Protocol):
-    """Trains cohorts and runs inference. Results do not depend on the order of requests, on workers, or on chunks."""
+    """The interface of an engine, which trains cohorts and runs inference.
+
+    Results do not depend on the order of requests, on the number of workers, or on how requests are divided into
+    chunks.
+    """
 
     name: str
     device: torch.device
@@ -239,15 +246,16 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The configuration of a client's training: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2.
+    """The training configuration of a client, which minimizes mean_i loss_i + (proximal / 2) || w - w_start ||^2.
 
-    A method computes it from the settings for one client and one round (for example, a learning rate from a
-    temperature), and it is never stored. In contrast, :class:`~knot_runner.config.settings.groups.StageSettings` are
-    the settings that a user writes and that a stage's key contains. Both classes have an optimizer, learning rate,
+    A method computes the configuration for one client and one round from the settings (for example, a learning rate
+    from a temperature). It is never stored. In contrast, :class:`~knot_runner.config.settings.groups.StageSettings` are
+    settings that a user writes, and the key of a stage contains them. Both classes have an optimizer, learning rate,
     batch size and weight decay.
 
-    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, with T the maximum number of steps. ``check``,
-    ``patience``: early stopping for requests with held-out rows (:class:`LocalTraining`).
+    ``cosine``: whether the learning rate of step t is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of
+    steps. ``check``, ``patience``: early stopping for requests with held-out rows; see ``held`` of
+    :class:`LocalTraining`.
     """
 
     phases: tuple[Phase, ...]

@@ -1,6 +1,6 @@
 """A model's parameters and buffers as two flat vectors.
 
-With flat vectors, averaging, control variates and stacking take one line of code each.
+With flat vectors, it takes one line of code each to average models, to add control variates, and to stack models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Field:
-    """The range of one tensor within a flat vector."""
+    """The position and shape of one tensor within a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class FlatLayout:
         return next(field.shape[-1] for field in self.parameters if self._matches(field, "head"))
 
     def mask(self, keep: str) -> Tensor:
-        """Return the mask [P] of the parameters ``keep``: ``head``, ``body`` (all except the head) or ``all``."""
+        """Return the mask, shape [P], of the parameters of ``head``, ``body`` (all except the head) or ``all``."""
         return self._mask(lambda field: keep == "all" or self._matches(field, "head") == (keep == "head"))
 
     def biases(self) -> Tensor:
@@ -103,7 +103,7 @@ class FlatLayout:
         return fnmatch.fnmatchcase(field.name, pattern)
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Return a model's ``weights`` [P] outside the head, as views, and its ``buffers`` [Q]."""
+        """Return views of the ``weights`` (P values) outside the head, followed by the ``buffers`` (Q values)."""
         body = [field for field in self.parameters if not self._matches(field, "head")]
         return [*(weights[field.start : field.stop] for field in body), buffers]
 
@@ -116,7 +116,7 @@ def layout_of(network: Network) -> FlatLayout:
 
 
 def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return the initial weights [P] and buffers [Q] that all clients share, float32; see :func:`initial_network`."""
+    """Return initial weights (P values) and buffers (Q values) in float32, equal for all clients with this network."""
     return flat_vectors(initial_network(network, seed, data_root))
 
 
@@ -166,7 +166,7 @@ def load_flat(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
 
 
 def _kept_buffers(model: nn.Module) -> Tensors:
-    """Return the running statistics. A text model's position id buffer is not part of the state."""
+    """Return the running statistics. They do not include the position ids, which text models hold as a buffer."""
     return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 

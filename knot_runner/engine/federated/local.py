@@ -1,4 +1,4 @@
-"""Parts of local training that all engines share: epoch order, augmentation and step counts.
+"""Functions of local training that all engines use: epoch order, augmentation and step counts.
 
 :class:`RequestEngine` orders the requests of a cohort for workers, and divides inference into equal chunks.
 """
@@ -25,8 +25,8 @@ Result = Trained | Tensor
 class Epoch:
     """One pass over the client's images: the trained parameters, the order and the augmentation.
 
-    ``order`` [n'] int64: positions in the client's rows (n' < n with drop_last); ``crops`` [n', 3]: the augmentation of
-    each image (:func:`sample_epoch`), or None.
+    ``order``, an int64 tensor of shape [n']: positions of the images among the client's n rows (n' < n if a smaller
+    last batch is dropped). ``crops``, shape [n', 3]: the augmentation of each image (:func:`sample_epoch`), or None.
     """
 
     trains: str
@@ -35,7 +35,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """Yield the client's epochs, phase after phase, drawn from (seed, round, client) and equal in every engine."""
+    """Yield the client's epochs, phase after phase. Random draws are seeded by (seed, round, client) in all engines."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -60,9 +60,9 @@ class RequestEngine:
     device = torch.device("cpu")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """Implement :meth:`Engine.train`. The longest trainings run first.
+        """Implement :meth:`Engine.train`. The longest training runs start first.
 
-        A short training then ends last, so workers idle less.
+        Short training runs then end last, so workers are idle for less time.
         """
         longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
         results = self._run([cohort[i] for i in longest])
@@ -71,8 +71,8 @@ class RequestEngine:
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`, computed in chunks of examples.
 
-        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last is
-        smaller.
+        A chunk has INFERENCE_ROWS or ROWS_OF_MANY examples, regardless of the number of workers. Only the last chunk of
+        a request may be smaller.
         """
         parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
         pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
@@ -80,5 +80,5 @@ class RequestEngine:
         return [torch.cat([next(outputs) for _ in rows]) for rows in parts]
 
     def _run(self, requests: list[Any]) -> list[Any]:
-        """Execute ``requests``, which begin in order; return the results in the same order."""
+        """Execute ``requests``, starting them in order; return the results in the same order."""
         raise NotImplementedError

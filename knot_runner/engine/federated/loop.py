@@ -39,7 +39,7 @@ from knot_runner.util.errors import UserError
 
 
 class Loop:
-    """Trains one client after another on ``device``, with any network and objective.
+    """An engine that trains one client after another on ``device``, with any network and objective.
 
     ``data``, ``test``: the examples of all clients.
     """
@@ -54,7 +54,7 @@ class Loop:
         self.data, self.test = data.to(device), test.to(device)
         self.model = _build(network, device, dtype)
         self.head = self.model.get_submodule(self.layout.head.removesuffix("."))
-        self.read: Tensor | None = None  # what the head has read last, once an objective reads features
+        self.read: Tensor | None = None  # last input of the head, if an objective reads features
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
@@ -94,16 +94,19 @@ class Loop:
         return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
 
     def features(self, model: ClientModel, rows: Tensor) -> Tensor:
-        """Return the features [n, H] of the training examples at ``rows`` under ``model``. Keep the current weights."""
+        """Return the features of ``model``, shape [n, H], for the training examples at ``rows``.
+
+        The weights of the engine's module are the same before and after the call.
+        """
         current = ClientModel(*flat.flat_vectors(self.model))
         outputs = self.infer(Inference(model, rows, "train", output="features"))
         self._load(current)
         return outputs.to(self.device)
 
     def reading_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss``, which also reads features, as a function of the logits only.
+        """Return a function of the logits that computes ``loss``, a loss that reads logits and features.
 
-        From now on, each forward pass stores the head's input, also in copies of the model.
+        After this call, each forward pass of the model, or of a copy of the model, stores the input of the head.
         """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -111,11 +114,14 @@ class Loop:
 
         if self.read is None:
             self.head.register_forward_pre_hook(keep)
-        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
+        # plus 0, so that a loss that reads only features gives the head a gradient, as in the other engines
         return lambda logits, batch: loss(logits, batch, self.read) + 0 * logits.sum(1)
 
     def correct(self, rows: Tensor, model: ClientModel | None = None) -> int:
-        """Load ``model``, if given; return the number of test examples at ``rows`` that it classifies correctly."""
+        """Return the number of test examples at ``rows`` that the model classifies correctly.
+
+        If ``model`` is given, its weights are loaded first. Otherwise the current weights are used.
+        """
         if model is not None:
             self._load(model)
         if not len(rows):
@@ -128,7 +134,7 @@ class Loop:
 
 
 class LocalWork:
-    """One client's local training in the plain loop, and what a :class:`LocalProgram` may use.
+    """One client's local training in the plain loop, and the interface that a :class:`LocalProgram` uses.
 
     Attributes:
         request: The client's request.
@@ -152,8 +158,8 @@ class LocalWork:
     ) -> tuple[float, int]:
         """Take all steps of the request from the current weights; return (mean loss over all steps, steps).
 
-        ``module``: trains instead of the model; ``losses(batch)``: the loss [] instead of the objective's. They have no
-        proximal term, control variate or early stopping.
+        ``module``: a module to train instead of the client's model. ``losses(batch)``: a scalar loss to minimize
+        instead of the objective. With either argument, there is no proximal term, control variate or early stopping.
         """
         request, recipe, held_loss = self.request, self.request.recipe, None
         optimizers = {phase.trains: self.optimizer(module or self.model, phase.trains) for phase in recipe.phases}
@@ -175,7 +181,7 @@ class LocalWork:
         return self._engine.data.select(rows, self._engine.dtype)
 
     def objective(self) -> tuple[LossRows, SampleLoss]:
-        """Return the rows and the loss of the request's objective, whose initial logits come from the current model."""
+        """Return the rows and loss of the request's objective; its initial logits are those of the current model."""
         engine, request, objective = self._engine, self.request, self.request.objective
         labels = self.select(request.rows).labels
         tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
@@ -192,17 +198,17 @@ class LocalWork:
         return self._engine.features(self.request.model_of(name), self.request.rows)
 
     def batches(self) -> Iterator[InputBatch]:
-        """Yield the batches of all epochs, as the request without a program would have them."""
+        """Yield the batches of all epochs, which are the same as without a :class:`LocalProgram`."""
         recipe, order = self.request.recipe, local.local_draws(self.request)
         for _ in range(sum(phase.epochs for phase in recipe.phases)):
             yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
 
     def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
-        """Return a new optimizer, with the request's settings, for the parameters that one kind of phase trains."""
+        """Return a new optimizer with the settings of the request for the parameters ``trains`` of ``module``."""
         return make_optimizer(self.request.recipe, module, trains, self.layout.head)
 
     def train_mode(self, module: nn.Module) -> None:
-        """Set ``module`` to training mode; frozen running statistics stay as they are."""
+        """Set ``module`` to training mode. If running statistics are frozen, forward passes do not change them."""
         train_mode(module, self.request.recipe.frozen_statistics)
 
     def _add_server_terms(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
@@ -257,8 +263,8 @@ class _Schedule:
     def ends(self, step: int) -> bool:
         """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
 
-        If training ends, the best model that was checked is restored. With ``cosine``, the rate of step t of T, counted
-        from 0, is lr (1 + cos(pi t / T)) / 2.
+        If training ends, restore the model with the lowest held-out loss. With ``cosine``, the learning rate of step t,
+        counted from 0, is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of steps.
         """
         if self._recipe.cosine:
             for optimizer in self._optimizers.values():

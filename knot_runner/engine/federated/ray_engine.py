@@ -31,7 +31,7 @@ _KEY = "hardware.engine=ray"
 
 
 class RayEngine(RequestEngine):
-    """Ray actors that each train one client at a time like ``lean``, with bitwise equal results.
+    """Ray actors that each train one client at a time. Results are bitwise equal to those of the ``lean`` engine.
 
     ``hardware.num_workers`` is the number of actors (0: one per ``hardware.threads`` cores of the cluster).
 
@@ -75,9 +75,10 @@ class RayEngine(RequestEngine):
         return results
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
-        """Send the request to ``actor``; return the reference to its result.
+        """Send the request to ``actor``; return the Ray reference to the result.
 
-        ``places``: the vectors already sent in this call, so that vectors shared by several requests are sent once.
+        ``places``: the vectors that are already in Ray's object store, with their references. A vector that several
+        requests share is stored once. The method adds each vector that it stores to ``places``.
         """
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]
@@ -108,7 +109,8 @@ class RayEngine(RequestEngine):
 class EngineActor:
     """A Ray actor with the data and a local engine.
 
-    ``folder``: the base folder of relative plug-in paths, if it exists on the actor's machine.
+    ``folder``: the folder to which plug-in paths are relative. It is used only if it exists on the machine of the
+    actor.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class EngineActor:
     def run(
         self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
     ) -> Trained | np.ndarray:
-        """Return the request's result, with arrays instead of tensors."""
+        """Execute the request, and return its result with numpy arrays instead of tensors."""
         model = ClientModel(_tensor(weights), _tensor(buffers))
         request = unpacked(request, model, None if control is None else _tensor(control))
         if isinstance(request, Inference):
@@ -151,9 +153,9 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """Return a tensor that uses the memory shared by Ray.
+    """Return a tensor on the memory of ``array``, which Ray shares between processes.
 
-    This is safe because engines do not write into data or start weights.
+    This is safe because engines do not write into data or initial weights.
     """
     with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)

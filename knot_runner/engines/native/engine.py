@@ -21,10 +21,11 @@ from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
-    """Compiled passes for CNN and MLP.
+    """A client of the lean engine with compiled passes for CNN and MLP.
 
-    For a CNN, pooling and the gradients of the convolutions are compiled, under any objective. For an MLP, whole epochs
-    of cross-entropy at one temperature are compiled. All other work is done by the lean engine's code.
+    For a CNN, pooling and the gradients of the convolutions are compiled, under any objective. For an MLP, a compiled
+    function runs a whole epoch if the loss is cross-entropy with the same temperature for all samples. The lean
+    engine's code does everything else.
     """
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:

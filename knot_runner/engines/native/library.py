@@ -21,7 +21,7 @@ from knot_runner.util.processes import temporary_folder
 
 COMPILER_FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
 REALS = {torch.float32: "float", torch.float64: "double"}
-#: Number of values after the end of an array that the passes may read, for the widest vectors.
+#: Number of values after the end of an array that the compiled passes may read (the width of the widest vector).
 OVERREAD = 64
 
 _HERE = Path(__file__).parent
@@ -75,7 +75,7 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """Return a text that differs between CPUs that cannot run each other's code."""
+    """Return a description of the CPU's instruction set; it differs if one CPU cannot run the code of another."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))

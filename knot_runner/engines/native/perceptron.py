@@ -45,9 +45,9 @@ _CLIENTS = {torch.float32: _client_structure(ctypes.c_float), torch.float64: _cl
 
 
 class Perceptron:
-    """The training of one client. ``weights`` [P] change in place.
+    """The training of one client. The P ``weights`` change in place.
 
-    ``images`` [n, C, H, W], normalized; ``labels`` [n].
+    ``images``: normalized, of shape [n, C, H, W]; ``labels``: of shape [n].
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Perceptron:
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
 
     def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
-        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of the C++ class Client for one kind of phase."""
+        """Return the fields ``gram``, ``start``, ``changes`` and ``velocity`` of the C structure Client."""
         form = self._gram
         if form is None:
             return [None] * 4

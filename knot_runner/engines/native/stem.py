@@ -28,7 +28,7 @@ class _Buffers:
 
     Attributes:
         pooled: The outputs [B, h + 2p, w + 2p, C] with the next layer's padding p, which stays 0.
-        where: For each 2x2 window, the position [B, h, w, C] of its largest value.
+        where: The position of the largest value in each 2x2 window, shape [B, h, w, C].
         gradient: The gradient with respect to ``pooled``.
     """
 
@@ -143,7 +143,7 @@ def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
 
 
 def _zeros(*shape: int, reference: Tensor) -> Tensor:
-    """Return zeros [B, H, W, C], in memory that also has readable values after the last one."""
+    """Return zeros of the given ``shape``, in memory that also has readable values after the last element."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
     return reference.new_zeros(count + OVERREAD)[:count].view(shape)
 
@@ -152,7 +152,7 @@ def _zeros(*shape: int, reference: Tensor) -> Tensor:
 
 
 class WinogradConv2d(nn.Conv2d):
-    """A 3x3 convolution with stride 1 and padding 1. Its channel counts are multiples of the vector width."""
+    """A 3x3 convolution with stride 1 and padding 1, whose channel counts are multiples of the vector width."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution [B, K, H, W] of ``x`` [B, C, H, W]."""
@@ -177,7 +177,7 @@ def _fits(conv: nn.Conv2d, lanes: int) -> bool:
 
 
 class _Convolution(torch.autograd.Function):
-    """Autograd function (x [B, C, H, W], weight [K, C, 3, 3]) -> [B, K, H, W], channels last."""
+    """Autograd function of the convolution of x [B, C, H, W] with a weight [K, C, 3, 3], channels last."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Wrappers around any federated method, which act on the clients' messages, and FLOP estimates for a round.
+"""Wrappers that change the clients' messages in any federated method, and FLOP estimates for a round.
 
 The wrappers are privacy, compression, a simulated fleet, server distillation, and clusters.
 
@@ -35,7 +35,7 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
 
         method = with_distillation(method, settings.method)
     if settings.privacy is not None:
-        from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
+        from knot_runner.methods.around.privacy import privately  # imports the privacy accountant
 
         method, federation, notes = privately(method, settings.privacy, settings, federation)
     share = getattr(settings.method, "top_k", None)
@@ -56,8 +56,8 @@ def round_flops(
 ) -> dict[str, int | None]:
     """Return ``client_flops`` and ``server_flops`` of one round; both are None if ``flops`` is None.
 
-    The counts cover the local training of ``requests`` and the ``further`` work after the fold. Inference counts for
-    the server if the server trains, and otherwise for the clients.
+    The counts cover the local training of ``requests``, and ``further``, the work after the clients' messages are
+    aggregated. Inference in ``further`` counts for the server if the server trains, and otherwise for the clients.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}

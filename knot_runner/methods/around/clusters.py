@@ -24,10 +24,10 @@ MEANS = {
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """Return a method that runs ``method`` on each of the disjoint ``clusters``, in one cohort.
+    """Return a method that runs ``method`` on each of the disjoint ``clusters``, all in the same rounds.
 
-    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. A cluster's results depend only on
-    its members.
+    State: ``cluster/<number>/<name>`` is entry ``<name>`` of that cluster's state. The results of a cluster depend only
+    on the members of the cluster.
     """
     each = _Clusters(method, clusters)
     return replace(
@@ -54,7 +54,7 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
 
 
 def joint_row(rows: list[State]) -> State:
-    """Combine the log entries of the clusters.
+    """Combine the log entries of the clusters into one log row.
 
     Only the entries in :data:`SUMMED` and :data:`MEANS` and the ``clock`` are kept. Each cluster has its own clock, and
     the latest clock is reported. A mean is None if no cluster has any weight.
@@ -81,7 +81,7 @@ class _Clusters:
     clusters: list[Federation]
 
     def each(self, state: FederatedState) -> Iterator[tuple[Federation, FederatedState]]:
-        """Yield every cluster with its part of ``state``."""
+        """Yield every cluster with its entries of ``state``."""
         for number, cluster in enumerate(self.clusters):
             yield cluster, cluster_state(state, number)
 
@@ -100,7 +100,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
-        """Fold the messages of each cluster."""
+        """Take each cluster's server step on the messages of that cluster."""
         states, rows = [], []
         for cluster, part in self.each(state):
             row: State = {}
@@ -115,7 +115,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Run the exchange of each cluster."""
+        """Run the exchange (second messages after the server step) of each cluster."""
         states, rows, joint = [], [], FurtherWork()
         for cluster, part in self.each(state):
             work, results = _cluster_work(cluster, requests, trained)
@@ -140,7 +140,7 @@ class _Clusters:
 def _cluster_work(
     cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
 ) -> tuple[list[LocalTraining], list[Trained]]:
-    """Return the cluster's part of a round: its requests and their results, in order."""
+    """Return those requests of a round that belong to ``cluster``, and the results of these requests, in order."""
     members = set(cluster.numbers)
     work = [request for request in requests if request.client in members]
     return work, [result for result in trained if result.client in members]

@@ -11,14 +11,14 @@ import torch
 
 from knot_runner.methods.contract import Method, Sent
 
-#: Bytes of an entry's index.
+#: Number of bytes of the index of an entry.
 INDEX = 4
 
 
 def compressed(method: Method, share: float) -> Method:
-    """Return ``method`` with clients that send only the ``share`` of update entries with the largest absolute values.
+    """Return ``method`` with clients that send only the update entries with the largest absolute values.
 
-    The server treats the other entries as 0.
+    ``share`` is the fraction of entries that a client sends. The server treats the other entries as 0.
     """
 
     def send(sent: Sent, phase: int) -> Sent:
@@ -29,9 +29,10 @@ def compressed(method: Method, share: float) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Return the message with only the ``share`` of update entries that are largest in absolute value, at least one.
+    """Return the message with only the fraction ``share`` of update entries (at least one) that are largest.
 
-    Each entry is sent with its index. The whole update is sent if that takes fewer bytes.
+    Entries are compared by absolute value. Each entry is sent with its index. The whole update is sent instead if it
+    takes fewer bytes.
     """
     update = sent.parts["update"]
     count = max(1, round(share * len(update)))

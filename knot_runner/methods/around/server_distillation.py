@@ -1,15 +1,15 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the round's client models into the global model.
 
 The clients' logits z_k on unlabeled examples form a second message. The averaged model, with logits z, is trained on
-these logits. In the paper it minimizes
+these logits. In the paper, training minimizes
 
     KL(softmax(mean_k z_k) || softmax(z))
 
-which is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: any loss and weighting of KNOT
-(:mod:`knot_runner.methods.losses`) can replace this loss, and so can loss terms (:mod:`server_terms`).
+which is ``ensemble=logits`` with ``weighting=A``. Differences from the paper: instead of this loss, you can use any
+loss and weighting of KNOT (:mod:`knot_runner.methods.losses`), or loss terms (:mod:`server_terms`).
 
-Because the server has the clients' models, it computes their logits itself. Distillation adds no entries to the state,
-because each distillation starts from the averaged model.
+The server has the clients' models, so it computes the clients' logits itself. Distillation adds no entries to the
+state, because each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 
-#: The name of the single teacher with ensemble=logits.
+#: The name of the single teacher (the ensemble of all clients) with ensemble=logits.
 ENSEMBLE = "ensemble"
 
 
@@ -54,11 +54,12 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Return ``either`` if mean logits suffice for the distillation, ``each`` if it needs every client's message."""
+    """Return what the distillation reads: ``either`` if mean logits suffice, ``each`` if it needs every message."""
     if spec.terms:
-        from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
+        from knot_runner.methods.distill.term import TERMS  # imports all loss terms, which other runs do not need
 
-        if any(TERMS[name].taps != "none" for name in spec.terms):  # of the models that clients sent
+        # the server reads hidden layers of each client's model
+        if any(TERMS[name].taps != "none" for name in spec.terms):
             return "each"
     return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
 
@@ -66,10 +67,10 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Return the requests for inference of the client's ``model`` on the transfer set, and on the random examples.
+    """Return requests for the logits of the client's ``model`` on the transfer set, and on the random examples.
 
-    The random examples are used only if the weighting reads biases. The list is empty in rounds without distillation,
-    and in a last round that trains heads only.
+    The random examples are included only if the weighting reads probability biases. The list is empty in rounds without
+    distillation, and in a last round that trains heads only.
     """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
@@ -81,7 +82,7 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``logits`` [n, C] on the transfer set, and ``bias`` [C] if the weighting reads biases."""
+    """Return the message: ``logits`` [n, C] on the transfer set and, if the weighting reads biases, ``bias`` [C]."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -128,7 +129,7 @@ def fold(
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Return the rows of the test examples on which the model with the number ``student`` is evaluated."""
+    """Return the rows of the test examples for the model ``student`` (a client's number, or the server)."""
     return _server_examples(federation).test if student == SERVER else federation.clients[student].test
 
 
@@ -141,11 +142,11 @@ def _request(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
-    """Return the request that trains ``model``, with the number ``student``, on the clients' ``answers``."""
+    """Return the request that trains ``model`` on the clients' ``answers``. ``student``: the number of the model."""
     from knot_runner.methods.losses import (
         Distillation,
         distillation,
-    )  # with optimal transport, which averaging alone needs not
+    )  # imports optimal transport, which only distillation needs
 
     spec = config.server_distillation
     assert spec is not None
@@ -218,8 +219,8 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Return the rows [n] of one epoch of the server's training.
 
-    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has the rows of that many steps, taken
-    from consecutive permutations of the transfer set.
+    By default, an epoch is the whole transfer set. If ``steps`` is set, an epoch has as many rows as that number of
+    steps needs, taken from consecutive random permutations of the transfer set.
     """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
@@ -233,7 +234,7 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
     """Return the rows of the transfer set for training, and the rows for early stopping.
 
-    The rows for early stopping are a share ``valid`` of the set and the same in every round.
+    The fraction ``valid`` of the transfer set is used for early stopping. These rows are the same in every round.
     """
     transfer = _server_examples(federation).transfer
     count = int(spec.valid * len(transfer))
@@ -251,7 +252,7 @@ def _examples(spec: ServerDistillation, federation: Federation, round: int) -> T
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
     """Return the training configuration for distillation.
 
-    The configuration has no augmentation, because the clients' logits belong to the original images.
+    There is no augmentation, because the clients' logits were computed on the original images.
     """
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),

@@ -1,7 +1,7 @@
 """Server distillation with the loss terms of ``method=distill`` (``method.server_distillation.terms``).
 
-The terms replace the losses of KNOT. They compare softened outputs, transport costs, hidden layers, or the relations
-among a batch's examples.
+The terms replace the losses of KNOT. A term compares the softened outputs of student and teacher, their transport cost,
+their hidden layers, or the relations among the examples of a batch.
 
 The clients act as one teacher, whose outputs are the weighted means of the clients' outputs. Hidden layers are averaged
 as well, because all clients start a round from the same model. The server computes hidden layers with the models that
@@ -49,8 +49,8 @@ _KEY = "method.server_distillation.terms"
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
     """Raise :class:`UserError` for terms that the server cannot distill with.
 
-    A term is rejected if it does not fit the clients' ``networks`` or the number of transfer ``examples``. It is also
-    rejected if it reads labels, which the transfer set does not have, or hidden layers although clients send no models.
+    A term must fit the clients' ``networks`` and the number of transfer ``examples``. It must not read labels, because
+    the transfer set has none. It may read hidden layers only if clients send models.
     """
     for network in networks:
         for terms in read_terms(spec.terms, network, [network], _KEY):
@@ -67,7 +67,7 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
 
 @dataclass(frozen=True)
 class TermSettings:
-    """Settings of :func:`train_by_terms`. ``models`` is the number of clients whose hidden layers are read."""
+    """Settings of :func:`train_by_terms`. ``models``: the number of clients whose hidden layers the terms read."""
 
     terms: Terms
     network: Network
@@ -96,7 +96,8 @@ def term_program(
 def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
     """Take the server's steps on the weighted sum of the terms (a local program).
 
-    Adapters and memories are created in each round. Draws are keyed by (seed, round, student).
+    The terms' adapters (layers between student and teacher features) and memories are created in each round. Random
+    draws are seeded by (seed, round, student).
     """
     spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
     names = (request.round, request.client)
@@ -126,9 +127,9 @@ def train_by_terms(settings: Facts, work: LocalWork) -> LocalResult:
 def _mean_teacher(
     spec: TermSettings, work: LocalWork, taps: list[str]
 ) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
-    """Return a function (positions [B], inputs of a batch) -> outputs of the one teacher, the mean over the clients.
+    """Return a function of positions [B] and a batch's inputs that returns the outputs of the one teacher.
 
-    The mean is weighted. ``taps``: the hidden layers that the terms read.
+    These outputs are weighted means over the clients. ``taps``: names of the hidden layers that the terms read.
     """
     logits, readers = work.request.inputs[ENSEMBLE], []
     for number in range(spec.models):
@@ -139,7 +140,7 @@ def _mean_teacher(
     clients = frozen_teachers(readers, work.examples, cached=True)
 
     def outputs_of(positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
-        """Return the one teacher's outputs for a batch."""
+        """Return the outputs of the one teacher for a batch."""
         taken = logits[positions.to(logits.device)].to(next(iter(inputs.values())).device)
         if not readers:
             return [NetworkOutputs(taken)]

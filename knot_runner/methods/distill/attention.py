@@ -21,14 +21,17 @@ from knot_runner.util.errors import UserError
 
 
 def attention_map(maps: Tensor, p: float) -> Tensor:
-    """Return the mean of |A|^p over the channels of ``maps`` [B, channels, H, W], scaled to length 1, [B, H W]."""
+    """Return the attention map of each example, shape [B, H W]: the mean over channels of |A|^p, scaled to norm 1.
+
+    ``maps``: the features A of shape [B, channels, H, W].
+    """
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 
 
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     """Return the mean squared difference [B] between two networks' attention maps, averaged over positions.
 
-    The larger of ``f`` and ``g`` [B, channels, H, W] is first pooled to the size of the other.
+    ``f`` and ``g`` are feature maps of shape [B, channels, H, W]. The larger is first pooled to the size of the other.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
     first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
@@ -37,7 +40,7 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
     """Return ``maps`` [B, channels, H, W] after adaptive average pooling to [B, channels, height, width]."""
-    # as products: the gradient of torch's own is not deterministic on CUDA
+    # as matrix products, because the gradient of torch's adaptive pooling is not deterministic on CUDA
     if maps.shape[2] != height:
         maps = _window_means(maps.shape[2], height).to(maps) @ maps
     if maps.shape[3] != width:

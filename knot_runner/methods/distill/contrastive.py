@@ -15,24 +15,25 @@ from knot_runner.config.settings.methods.terms import CrdTermSettings
 from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs, unit_length
 from knot_runner.util.errors import UserError
 
-#: Constant that is added to the denominator of the estimated posterior, as in the authors' code.
+#: Constant that is added to the denominator of h, as in the authors' code.
 _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return random positions of negative examples for each of ``positions`` [B]: [B, ``count``].
+    """Return, for each example of a batch, the positions of ``count`` random negative examples, shape [B, count].
 
-    Negatives are drawn from all ``examples`` positions except the example's own position.
+    ``positions``, shape [B], holds the positions of the batch among the training examples, and ``examples`` is the
+    number of training examples. Negatives are drawn from all training examples except the example itself.
     """
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """Return -log h(positive) minus the sum over negatives of log(1 - h), [B], for ``scores`` s [B, 1 + negatives].
+    """Return the noise-contrastive loss, shape [B]: -log h(positive) - sum over negatives of log(1 - h(negative)).
 
-    h = s / (s + m / n) is the probability that a score belongs to the positive pair, for m negatives and n ``examples``
-    (Gutmann and Hyvarinen 2010).
+    h = s / (s + m / n) is the probability that the score s belongs to the positive pair, for m negatives and n
+    ``examples`` (Gutmann and Hyvarinen 2010). ``scores`` has shape [B, 1 + m], with the positive pair first.
     """
     noise = (scores.shape[1] - 1) / examples
     positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
@@ -41,9 +42,10 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 
 
 class ContrastPair(nn.Module):
-    """Embedding layers for one pair of taps, and memories of the student's and the teacher's embeddings.
+    """Embedding layers for one pair of hidden features, and memories of the two networks' embeddings.
 
-    Memories have shape [examples, dim]. All embeddings have length 1.
+    A memory has shape [examples, dim] and holds a moving average of the embeddings of each training example. All
+    embeddings have norm 1.
     """
 
     student_memory: Tensor
@@ -59,14 +61,16 @@ class ContrastPair(nn.Module):
         self.teacher_embedding = nn.Linear(g[0].numel(), options.dim)
         for name in ("student", "teacher"):
             self.register_buffer(f"{name}_memory", unit_length(torch.randn(examples, options.dim)))
-            # mean of a memory's exponentials, times the number of examples, in the first batch; 0 = not seen yet
+            # normalization constant of a memory, estimated on the first batch; 0: not estimated yet
             self.register_buffer(f"{name}_constant", torch.zeros(()))
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Return the loss [B] between the student's embeddings and the teacher's memory, plus the reverse.
+        """Return the loss, shape [B], of the student against the teacher's memory, plus the reverse.
 
-        In training mode, both memories are then updated.
+        ``f`` and ``g`` are the student's and the teacher's features. The first term compares the student's embeddings
+        with the memory of the teacher's embeddings; the second term swaps the two networks. In training mode, both
+        memories are then updated.
         """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))
@@ -81,11 +85,11 @@ class ContrastPair(nn.Module):
         return loss
 
     def _contrast(self, embedded: Tensor, memory: Tensor, constant: Tensor, places: Tensor) -> Tensor:
-        # all products, then the drawn ones: less work than to collect the drawn rows; a copy, for the memory moves
-        # before the backward pass
+        # compute all products and select the drawn ones, which is less work than to gather the drawn rows; from a copy,
+        # because the memory changes before the backward pass
         products = (embedded @ memory.clone().T).gather(1, places)
         raised = (products / self.options.temperature).exp()
-        # without a branch, which would wait for the device in every step
+        # no branch on a value, which would wait for the device in every step
         scale = constant.where(constant != 0, raised.detach().mean() * len(memory))
         constant.copy_(scale)
         return noise_contrast(raised / scale, len(memory))

@@ -28,7 +28,7 @@ NUMBER_BYTES = 4
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
-    """Return the bytes that a data owner sends after a stage: its model, or the records that it releases."""
+    """Return the bytes that a data owner sends after a stage: a model, or the records of activations."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -60,7 +60,7 @@ class StageCounter:
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
         """Return the FLOPs of students and teachers.
 
-        Frozen teachers run once if there is no augmentation, otherwise in every epoch.
+        Frozen teachers make one pass over the examples without augmentation, and one pass per epoch with augmentation.
         """
         examples = request.train.examples
         answers = 1 if request.augment == "none" else epochs

@@ -1,12 +1,13 @@
 """Distillation by loss terms: from trained teachers, among students, or from one student generation to the next.
 
 Rounds with schedule ``offline``: round 0 trains the teachers, and round 1 the student. Without teachers, round 0 trains
-the student. Each phase of the student's training is a separate round before the student's last round. With
-``generations`` each student has one round. With other schedules, round 0 trains all students. A teacher's records and
-the images synthesized from the teacher have separate rounds in between.
+the student. Each phase of the student's training is a separate round before the student's last round. With schedule
+``generations``, each student has one round. With other schedules, round 0 trains all students. Data-free distillation
+has two more rounds before the student's: one for the records of the teacher's activations, and one for the images
+synthesized from the teacher.
 
-Facts of the result: ``terms`` holds the weight of each term and its first ratio to the cross-entropy, ``phases`` the
-same for each phase, and ``synthesis`` facts about the images.
+Facts of the result: ``terms`` holds the weight of each loss term, and the initial ratio of the weighted term to the
+cross-entropy. ``phases`` holds the same for each phase, and ``synthesis`` facts about the images.
 
 Each phase of a student's training has its own loss. For example, FitNets has two stages (Romero et al. 2015, algorithm
 1). Stage 1 is a phase with ``hint`` only, whose gradient reaches the regressor and the student up to the guided layer.
@@ -47,7 +48,7 @@ from knot_runner.util.files import LogRow
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> StageState:
-    """Return a state that names the teacher weights that are already in the store.
+    """Return a state with the names of those teachers' weights that are already in the store.
 
     Raises:
         UserError: A term does not fit the networks.
@@ -125,7 +126,7 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFederation) -> StageRequest:
-    """Return the request that synthesizes images from the teacher or, first, the request for the records it needs."""
+    """Return the request that synthesizes images, or the request for the teacher's records if these are missing."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state.weights[teacher.name])
     if isinstance(synthesis, RecordsSynthesis) and not state.records:
@@ -148,7 +149,7 @@ def plan_images(synthesis: Synthesis, state: StageState, federation: PartyFedera
 def plan_generation(
     config: DistillSettings, state: StageState, federation: PartyFederation, round: int, generations: int
 ) -> StageRequest:
-    """Return the request that trains the student of generation ``round``. The last one is the run's student."""
+    """Return the request that trains the student of generation ``round``. The last generation is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
@@ -193,7 +194,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Return the name of the student of generation ``number``, counted from 0, which teaches the next one."""
+    """Return the name of the student of generation ``number`` (from 0), the teacher of the next generation."""
     return f"generation {number + 1}"
 
 
@@ -201,16 +202,16 @@ DISTILL = StageMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Return the phases before the training with ``method.terms``, perhaps none."""
+    """Return the phases before the training with ``method.terms``; [] if there are none."""
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
 def in_phase(config: DistillSettings, state: StageState, last: TrainStudents) -> TrainStudents:
-    """Return the next training of the student.
+    """Return the request for the student's next phase.
 
-    This training is the first phase that ``state`` does not hold or, after all phases, ``last``: the training with
+    This is the first phase whose weights ``state`` does not hold. After all phases it is ``last``, the training with
     ``method.terms``. Each phase starts from the weights of the previous phase and has its own batch order. A phase
-    keeps the weights of its last epoch, because its network may not classify yet.
+    returns the weights of its last epoch, because the network may not classify yet.
     """
     phases, done = phases_of(config), len(state.phases)
     start = ref_of(state.phases[-1]) if done else None

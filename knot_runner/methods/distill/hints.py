@@ -14,10 +14,11 @@ from knot_runner.util.errors import UserError
 
 
 def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
-    """Return a layer from features of ``from_shape`` to shape ``other``, both [B, channels, H, W] or both [B, D].
+    """Return a layer that maps features of shape ``from_shape`` to features of shape ``other``.
 
-    Equal shapes use the identity, unless ``always`` is set. Vectors use a linear layer. Maps of the same size use a 1x1
-    convolution, and maps of different sizes a strided or transposed convolution.
+    Both shapes are [B, channels, H, W], or both are [B, D]. For equal shapes, the layer is the identity, unless
+    ``always`` is set. Otherwise, it is a linear layer for vectors, a 1x1 convolution for maps of the same size, and a
+    strided or transposed convolution for maps of different sizes.
 
     Raises:
         UserError: No such layer exists.
@@ -42,11 +43,12 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
 
 
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
-    """Return the kernel size, stride and padding of a convolution from ``side`` to ``wanted``.
+    """Return the kernel size, stride and padding of a convolution from maps of height ``side`` to height ``wanted``.
 
-    The convolution is transposed unless it ``shrinks``. If one side is a multiple of the other, the convolution has a
-    stride. To halve, it is 3x3 with stride 2 and padding 1; to double, 4x4 with stride 2 and padding 1. Otherwise the
-    kernel is as large as the difference requires.
+    The convolution is transposed unless it ``shrinks``. If one height is a multiple of the other, the convolution has a
+    stride. A convolution that halves the height is 3x3 with stride 2 and padding 1. A convolution that doubles the
+    height is 4x4 with stride 2 and padding 1. Otherwise the kernel is as large as the difference of the heights
+    requires.
     """
     larger, smaller = max(side, wanted), min(side, wanted)
     if larger % smaller:
@@ -58,11 +60,11 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
 
 
 class Hint(nn.Module):
-    """Distance [B] between a student's tap ``f``, passed through an adapter, and a teacher's tap ``g``.
+    """The distance between a student's hidden features f, mapped by an adapter, and a teacher's features g.
 
-    ``l2``, ``l1``: the mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels (for
-    vectors, over features) of softmax(g) log softmax(f), averaged over positions. The adapter is initialized from
-    torch's current random state.
+    Let a be the adapter's output for f. ``l2`` is the mean of (a - g)^2 over the elements of an example, and ``l1`` the
+    mean of |a - g|. ``ce`` is -sum over channels (for vectors, over features) of softmax(g) log softmax(a), averaged
+    over positions. The adapter is initialized from torch's current random state.
     """
 
     def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:

@@ -24,17 +24,17 @@ from knot_runner.models.network import Network
 from knot_runner.models.taps import NetworkOutputs, TapReader, check_taps, default_taps
 from knot_runner.util.errors import UserError
 
-#: Number of examples whose outputs are computed to find the shapes of taps.
+#: Number of examples whose outputs are computed to find the shapes of hidden features.
 SHOWN = 4
 #: Number of batches on which the first values of the terms are measured.
 FIRST_BATCHES = 8
-#: A term below this share of the cross-entropy is 0 up to rounding.
+#: A term below this fraction of the cross-entropy counts as 0, because of rounding.
 ROUNDING_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
 class TermSpec:
-    """A loss term that is not built yet: its options, and the pairs of taps for each teacher."""
+    """A loss term before its modules are created: its options, and the pairs of taps (hidden features) per teacher."""
 
     name: str
     options: Any
@@ -47,7 +47,7 @@ class TermSpec:
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """Return the terms in the setting ``key``, with the taps that each term reads.
+    """Return the terms in the setting ``key``, with the taps (names of hidden features) that each term reads.
 
     Raises:
         UserError: A term is unknown, or does not fit the networks.
@@ -76,7 +76,7 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
 
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
-    """Return the taps that ``terms`` read from the student and from each teacher, without duplicates."""
+    """Return the names of the hidden features that ``terms`` read: from the student, and from each teacher."""
     student_taps = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
     others = [
         dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
@@ -114,9 +114,10 @@ class WeightedTerms(nn.Module):
     def forward(
         self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
     ) -> Tensor:
-        """Return the loss [] of a batch.
+        """Return the scalar loss of a batch.
 
-        ``share`` multiplies the weights of terms that read a teacher. A share of 0 leaves these terms out.
+        ``share`` is a factor on the weights of terms that read a teacher. With a factor of 0, these terms are not
+        computed.
         """
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
@@ -133,7 +134,7 @@ class WeightedTerms(nn.Module):
     def weigh(
         self, batches: Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]], auto_ratio: float
     ) -> dict[str, dict[str, float]]:
-        """Set the weights that are "auto", and return the ``weight`` and ``ratio`` of every term.
+        """Replace each weight "auto" by a number; return the ``weight`` and ``ratio`` of every term.
 
         An automatic weight makes the term ``auto_ratio`` times as large as the cross-entropy on ``batches``. ``ratio``
         is the weighted term divided by that cross-entropy. A batch without labels uses log C, the cross-entropy of a
@@ -142,7 +143,7 @@ class WeightedTerms(nn.Module):
         Raises:
             UserError: A term with an automatic weight is 0.
         """
-        remembered = copy_weights(self.modules_of_terms)  # state set by a first batch must come from training's own
+        remembered = copy_weights(self.modules_of_terms)  # only training batches may set state
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
         for student, teachers, batch in batches:
             labeled = batch.labels >= 0
@@ -173,14 +174,14 @@ MOST_BYTES = 2**30
 def frozen_teachers(
     readers: Sequence[TapReader], examples: ClientExamples, cached: bool, originals: ImageExamples | None = None
 ) -> Callable[[Tensor, Tensors], list[NetworkOutputs]]:
-    """Return a function (positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+    """Return a function of the positions [B] and inputs of a batch that returns the outputs of each teacher.
 
     Args:
-        readers: Functions that compute each teacher's outputs, with models in evaluation mode.
-        examples: The student's examples.
-        cached: Whether inputs stay the same (no augmentation). If so, the outputs of one pass are cached, unless
-            they take more than ``MOST_BYTES``.
-        originals: The teachers' inputs if they differ from the student's ``examples``, paired by position.
+        readers: For each teacher, the function that computes the outputs, with the model in evaluation mode.
+        examples: The student's training examples, to which positions refer.
+        cached: Whether the inputs are the same in every epoch (no augmentation). If so, the outputs for all examples
+            are computed once and cached, unless they take more than ``MOST_BYTES``.
+        originals: The teachers' inputs, in the order of ``examples``, if teachers read other images than the student.
     """
     seen = examples if originals is None else originals
     teachers = [(read, _outputs_of_all(read, seen) if cached else None) for read in readers]
@@ -210,7 +211,7 @@ def frozen_network(network: Network, weights: Ref, resources: Resources) -> nn.M
 
 @torch.no_grad()
 def _outputs_of_all(read: TapReader, examples: ClientExamples) -> NetworkOutputs | None:
-    """Return the outputs for all examples, in order; None if they exceed the cache's limit."""
+    """Return the outputs for all examples, in order; None if the outputs exceed ``MOST_BYTES``."""
     kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = read(**inputs)

@@ -1,8 +1,9 @@
-"""Terms that compare the relations among a batch's examples, so the networks' features may differ in size.
+"""Loss terms that compare relations among the examples of a batch. The networks' features may differ in size.
 
-f [B, d] is the student's feature and g [B, D] a teacher's feature. Feature maps are flattened. The loss of a batch with
-one example is 0. Triplets compare which of two examples is nearer to a third, by a majority of the teachers (You et al.
-2017, L_RD). Their sizes and margin are our choice, because the paper does not state them.
+f of shape [B, d] are the student's features, and g of shape [B, D] a teacher's features. Feature maps are flattened.
+The loss of a batch with one example is 0. The triplet term compares which of two examples is nearer to a third example;
+a majority of the teachers decides (You et al. 2017, L_RD). The number of triples and the margin are our choice, because
+the paper does not state these values.
 """
 
 from __future__ import annotations
@@ -37,24 +38,26 @@ from knot_runner.methods.distill.term import (
 from knot_runner.models.taps import NetworkOutputs
 from knot_runner.util.errors import UserError
 
-#: Largest batch size B for which all B^3 angles are held in memory. Larger batches compute as many angles at a time.
+#: Largest batch size B for which all B^3 angles are held in memory. For larger batches, at most this number of angles,
+#: cubed, is in memory at a time.
 ANGLES_AT_ONCE = 128
-#: Points whose squared distance is below this share of their squared lengths are equal up to rounding.
+#: Two points are equal up to rounding if their squared distance is below this fraction of their squared norms.
 _EQUAL = 1e-13
 #: Constant that is added to probabilities before their ratio is taken, as in the authors' code of PKT.
 _PKT_FLOOR = 1e-7
 
 
 def similarity(f: Tensor, g: Tensor) -> Tensor:
-    """Return ||G_f - G_g||^2 / B^2, [], where G is x x^T with rows scaled to length 1 (SP, Tung and Mori 2019)."""
+    """Return the scalar ||G_f - G_g||^2 / B^2; G is x x^T with rows scaled to norm 1 (SP, Tung and Mori 2019)."""
     difference = unit_length(f @ f.T) - unit_length(g @ g.T)
     return difference.square().sum() / len(f) ** 2
 
 
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean [] over the B^2 pairs of p_g log(p_g / p_f) (PKT, Passalis and Tefas 2018).
+    """Return the scalar mean of p_g log(p_g / p_f) over the B^2 pairs of examples (PKT, Passalis and Tefas 2018).
 
-    Each p holds cosines mapped to [0, 1], with rows scaled to sum 1. The pairs include each example with itself.
+    p_f and p_g are matrices of cosines between examples, mapped to [0, 1], with rows scaled to sum 1. The pairs include
+    each example with itself.
     """
     first, other = (_nearness_shares(x) for x in (f, g))
     return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
@@ -67,10 +70,10 @@ def _nearness_shares(x: Tensor) -> Tensor:
 
 
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
-    """Return the weighted sum of the relations of distances and of angles (:func:`angle_relation`), [].
+    """Return the scalar weighted sum of the distance relation and the angle relation (:func:`angle_relation`).
 
-    The relation of distances is the mean over the B^2 pairs of the smooth L1 difference of distances, where each
-    network's distances are divided by their mean (RKD, Park et al. 2019).
+    The distance relation is the mean over the B^2 pairs of the smooth L1 difference between the two networks'
+    distances. The distances of each network are first divided by their mean (RKD, Park et al. 2019).
     """
     loss = nothing_to_compare(f)
     if options.distance:
@@ -92,8 +95,8 @@ def _relative_distances(x: Tensor) -> Tensor:
 def _products(x: Tensor) -> Tensor:
     """Return the inner products [B, B] of the rows of ``x`` after subtracting their mean, in float64.
 
-    All angles follow from these products in B^3 operations, whereas products of differences would take B^3 D. In
-    float64, small differences between the products keep the precision of float32 features.
+    All angles are computed from these products in B^3 operations, whereas products of differences would take B^3 D.
+    Small differences between products cancel, and float64 keeps the precision of float32 features.
     """
     x = in_float64(x)
     x = x - x.mean(0)
@@ -109,7 +112,7 @@ def _squared_distances(products: Tensor) -> Tensor:
 
 
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Return the mean [] over the B^3 triples of the smooth L1 difference of cosines.
+    """Return the scalar mean, over the B^3 triples, of the smooth L1 difference between the networks' cosines.
 
     The difference is 0 for triples with equal examples. For more than ``ANGLES_AT_ONCE`` examples, the angles are
     computed in blocks, and again in the backward pass.
@@ -130,7 +133,7 @@ def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
 
 
 def _cosines(x: Tensor, corners: slice) -> Tensor:
-    """Return the cosines [corners, B, B] of the angles at examples i between x_j - x_i and x_k - x_i.
+    """Return the cosines of the angles at x_i between x_j - x_i and x_k - x_i, shape [corners, B, B].
 
     ``corners``: the examples i. With the inner products p: (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii.
     """
@@ -165,15 +168,16 @@ TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfe
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """Return ``count`` random triples of three different positions in a batch, [count, 3]."""
+    """Return ``count`` random triples of three different positions in a batch, shape [count, 3]."""
     return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Return the mean [] over triples of max(0, d(i, near) - d(i, far) + margin), with d of the student's ``f`` [B, d].
+    """Return the scalar mean over triples of max(0, d(i, near) - d(i, far) + margin), for the student's features.
 
-    For a triple (i, j, k), each of the ``teachers`` ([B, D] each) votes for j or k as the example nearer to i. Triples
-    with a tie do not count. Distances are between features of length 1.
+    d is a distance between the student's features ``f``, shape [B, d]. For a triple (i, j, k), each teacher votes for j
+    or k as the example nearer to i, by the teacher's features of shape [B, D]. Triples with a tie do not count. All
+    features are scaled to norm 1.
     """
     votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
     decided = votes != 0
@@ -182,7 +186,7 @@ def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: fl
 
 
 def _lead(x: Tensor, triples: Tensor) -> Tensor:
-    """Return d(i, k) - d(i, j), which is positive if j is nearer to i."""
+    """Return d(i, k) - d(i, j) for each triple, which is positive if j is nearer to i than k."""
     units = unit_length(x)
     corner, first, second = (units[triples[:, column]] for column in range(3))
     lead: Tensor = torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
@@ -196,7 +200,7 @@ def voted_triples(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Return the sum [] over tap pairs of :func:`triplet_hinge`, on triples drawn from the batch.
+    """Return the scalar sum of :func:`triplet_hinge` over pairs of taps, on triples drawn from the batch.
 
     The sum is 0 for fewer than 3 examples.
     """

@@ -1,4 +1,4 @@
-"""Terms that read only outputs: true labels, softened teachers, decoupled distillation, transport.
+"""Loss terms that read only logits: cross-entropy, softened outputs (KD), decoupled distillation (DKD), transport cost.
 
 Each term is a function (options, ..., student, teachers, batch) -> loss. ``TERMS`` lists the terms by name.
 """
@@ -28,7 +28,7 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return the mean cross-entropy [] of the labeled examples in the batch; 0 if no example is labeled."""
+    """Return the scalar mean cross-entropy of the labeled examples in the batch; 0 if no example is labeled."""
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -38,7 +38,7 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
+    """Return KL(p || q) or -sum p log q for each example, shape [B] (Hinton et al. 2015).
 
     q = softmax(z / tau), with the student's logits z. p = softmax(v / tau), with the teacher's logits v. For several
     teachers, ``mean`` selects whether p is the mean of their probabilities or the softmax of their mean logits.
@@ -57,10 +57,10 @@ def softened_outputs(
 def decoupled(
     options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Return tau^2 (alpha TCKD + beta NCKD) of each example, [B], averaged over teachers; 0 for unlabeled examples.
+    """Return tau^2 (alpha TCKD + beta NCKD) per example, shape [B], averaged over teachers; 0 without a label.
 
-    TCKD: KL divergence between the probabilities of the label and of all other classes. NCKD: KL divergence between the
-    distributions over the other classes.
+    TCKD (target class) is KL(teacher || student) for the two probabilities of "label" and "any other class". NCKD
+    (non-target classes) is KL(teacher || student) for the distributions over the other classes.
     """
     labels = batch.labels.clamp_min(0)
     student_logs = _split(student.logits / options.temperature, labels)
@@ -77,7 +77,7 @@ def decoupled(
 
 
 def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of label versus all other classes, [B, 2], and within the other classes, [B, C - 1]."""
+    """Return two log-distributions: over (label, any other class), [B, 2], and over the other classes, [B, C - 1]."""
     log_p = F.log_softmax(logits, dim=-1)
     others = torch.arange(logits.shape[-1] - 1, device=logits.device).expand(len(logits), -1)
     others = others + (others >= labels[:, None])
@@ -93,7 +93,10 @@ def transported(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Return the cost T_eps [B] of moving softmax(z / tau) to softmax(v / tau), averaged over teachers (KNOT eq. 1)."""
+    """Return the transport cost T_eps from softmax(z / tau) to softmax(v / tau), shape [B] (KNOT eq. 1).
+
+    z are the student's logits and v the logits of a teacher. The cost is averaged over teachers.
+    """
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     device = float64_device(p.device)

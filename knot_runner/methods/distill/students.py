@@ -1,4 +1,4 @@
-"""Requests that train students by loss terms, and requests that select one of several students trained together.
+"""Requests that train students by loss terms, and requests that store one of several jointly trained students.
 
 Students learn from frozen teachers, from their own past weights, or from each other.
 """
@@ -49,7 +49,7 @@ from knot_runner.models.taps import NetworkOutputs, read_taps
 
 @dataclass(frozen=True)
 class TrainStudents(OwnTraining):
-    """Train one student, or several that teach each other.
+    """A request to train one student, or several students that teach each other.
 
     The artifact holds the student's weights. With several students, the weights of student i have the prefix ``i.``.
     """
@@ -74,7 +74,7 @@ class TrainStudents(OwnTraining):
     augment: Augment = "none"
     #: digest of the settings of a pretrained encoder
     weights: str = "scratch"
-    #: training images for the frozen teachers, in the same order, if the student reads transformed images
+    #: the training images that frozen teachers read, in the same order, if the student reads a transformed version
     originals: Ref | None = None
     #: weights of the student after the previous phase; None: random or pretrained initial weights
     start: Ref | None = None
@@ -82,8 +82,8 @@ class TrainStudents(OwnTraining):
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
         """Return the selected model weights, and a dict of training facts.
 
-        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. Its entry ``terms`` holds the
-        weight of each term and the term's first ratio to the cross-entropy.
+        The dict holds the facts of :func:`knot_runner.engine.training.train_epochs`. The entry ``terms`` holds the
+        weight of each term, and the initial ratio of the weighted term to the cross-entropy.
 
         Raises:
             DivergedError: A loss or weight is not finite.
@@ -96,7 +96,7 @@ class TrainStudents(OwnTraining):
 
 @dataclass(frozen=True)
 class PickStudent(OwnRequest):
-    """Store one of several students that were trained together as a separate artifact."""
+    """A request to store one of several jointly trained students as a separate artifact."""
 
     stage: Literal["picked"]
     party: str
@@ -134,7 +134,7 @@ class Students(StageTraining):
         taught_by = [network for network, _ in teachers] or [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, taught_by)
         student_taps, others = wanted_taps(specs, len(taught_by))
-        if count > 1:  # each is read by the others, too
+        if count > 1:  # the other students read each student's outputs
             student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
         self.readers = [read_taps(model, request.network, student_taps) for model in self.students]
         originals = None if request.originals is None else stored_examples(resources, request.originals)
@@ -146,7 +146,7 @@ class Students(StageTraining):
         self.terms = self._make_terms(request, specs)
         module["losses"] = nn.ModuleList(self.terms).to(self.train.labels.device).eval()
         names = (request.seed, "first batches", request.party)
-        #: first values of the terms of the first student; see :meth:`WeightedTerms.weigh`
+        #: weights and initial ratios of the first student's terms; see :meth:`WeightedTerms.weigh`
         self.first_values, *_ = [
             terms.weigh(self._first(request, number, generator(*names), generator(*names, "terms")), request.auto_ratio)
             for number, terms in enumerate(self.terms)
@@ -173,7 +173,7 @@ class Students(StageTraining):
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Return, for each student, its outputs for a batch and the outputs of its teachers.
+        """Return, for each student, the student's and the teachers' outputs for a batch.
 
         The teachers are frozen models, the student's own past, or the other students.
         """
@@ -198,7 +198,7 @@ class Students(StageTraining):
             self.teacher.eval()
 
     def losses(self, batch: InputBatch) -> Tensor:
-        """Return each student's loss on ``batch``; no student has a gradient of another's loss."""
+        """Return each student's loss on ``batch``. The loss of a student has no gradient for the other students."""
         rows, share = self._batch(batch[0], self._draws, self._epoch), self._share(self._epoch)
         pairs = zip(self.terms, self._outputs(batch), strict=True)
         return torch.stack([terms(outputs, others, rows, share) for terms, (outputs, others) in pairs])
@@ -211,7 +211,7 @@ class Students(StageTraining):
         return loss
 
     def _share(self, epoch: int) -> float:
-        """Return the factor that multiplies, in ``epoch``, the weights of terms that read a teacher."""
+        """Return the factor on the weights of terms that read a teacher in ``epoch``."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):
@@ -227,7 +227,7 @@ class Students(StageTraining):
         return sum(scores) / len(scores)
 
     def weights(self) -> Tensors:
-        """Return a copy of the student's weights. With several students, names have the student's number as prefix."""
+        """Return a copy of the student's weights. With several students, names have the prefix ``i.`` for student i."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
 
 

@@ -6,7 +6,8 @@ A term compares the outputs of the student and its teachers for one batch. To ad
 2. Register ``TERMS["mine"] = Term(Mine, make)`` in a module that ``plugins`` lists.
 3. Set ``+method.terms.mine.weight=1``.
 
-Terms that compare taps share the functions below, which sum over pairs and average over teachers.
+A tap is a point of a network at which an intermediate output is read (:mod:`knot_runner.models.taps`). Terms that
+compare taps use the functions below, which sum over pairs of taps and average over teachers.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.models.taps import NetworkOutputs
 
-#: The default taps of a term: none (only logits), the features that the last layer reads, the middle or the last map of
-#: each network, or all maps.
+#: The default taps of a term: none (only logits), the input of the last layer, the middle or the last feature map of
+#: each network, or all feature maps.
 DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 
@@ -41,11 +42,12 @@ class TermBatch:
     epoch: int = 1
 
 
-#: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
+#: For each teacher, the pairs (student's tap, teacher's tap) to compare.
 NamedPairs = list[list[tuple[str, str]]]
-#: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample [B], or of the batch []
+#: (student's outputs, teachers' outputs without gradients, batch) -> loss of each sample, shape [B], or of the batch, a
+#: scalar
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
-#: (features of the student, features of a teacher) -> difference for each sample [B], or for the batch []
+#: (student's features, teacher's features) -> difference of each sample, shape [B], or of the batch, a scalar
 TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -54,9 +56,9 @@ class TermInputs:
     """The inputs for building a term.
 
     Attributes:
-        student: The student's outputs for a few examples, which give the shapes of its taps.
+        student: The student's outputs for a few examples, which define the shapes of the taps.
         teachers: The outputs of each teacher for the same examples.
-        pairs: For each teacher, the pairs (student's tap, teacher's tap) to be compared.
+        pairs: For each teacher, the pairs (student's tap, teacher's tap) to compare.
         examples: The number of the student's training examples.
         points: Coordinates [C, d] of the classes, for transport costs.
     """
@@ -72,9 +74,10 @@ class TermInputs:
 class Term:
     """A term of the loss.
 
-    ``make(options, inputs)`` returns the unweighted loss. If the loss is a ``torch.nn.Module``, its parameters
-    (adapters) are trained with the student's parameters, and its buffers (memories) are part of each commit. Memories
-    change only in training mode. A loss may draw from the batch's generator, so it is called exactly once in each step.
+    ``make(options, inputs)`` returns the unweighted loss. If the loss is a ``torch.nn.Module``, its parameters (such as
+    adapters) are trained with the student's parameters, and its buffers (such as memories) are part of each commit. The
+    buffers may change only in training mode. The loss is called exactly once per step, because it may draw numbers from
+    the generator of the batch.
     """
 
     #: dataclass of the settings, including ``weight`` and, if the term reads taps, ``taps``
@@ -105,8 +108,8 @@ def mean_over_teachers(
 ) -> Tensor:
     """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
-    ``compare`` is called in the order of :func:`compared_taps`. With its first two arguments bound, this function is a
-    loss.
+    ``compare`` is called in the order of :func:`compared_taps`. If the first two arguments of this function are bound,
+    the result is a loss of a term.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
@@ -116,7 +119,7 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """Return (student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
+    """Return (student's tap, student's features, teacher's tap, teacher's features) of each pair of each teacher."""
     compared = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
         for student_tap, other in named:
@@ -149,12 +152,12 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Return ``x`` [..., D] divided by its length. A zero vector stays zero, and its gradient stays finite."""
-    # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
+    """Return the vectors ``x``, shape [..., D], scaled to norm 1. A zero vector stays 0, with a finite gradient."""
+    # for a zero vector, F.normalize would divide by 1e-12, which makes the gradient 1e12 times too large
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)
 
 
 def nothing_to_compare(f: Tensor) -> Tensor:
-    """Return a loss [] of 0, with a gradient of 0 with respect to ``f``, for a batch with too few examples."""
+    """Return a scalar loss of 0, whose gradient with respect to ``f`` is 0, for a batch with too few examples."""
     return (f * 0).sum()

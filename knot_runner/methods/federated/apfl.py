@@ -1,16 +1,16 @@
 """APFL (Deng et al. 2020, Algorithm 1): a client uses a mix alpha v + (1 - alpha) w of its own and the global model.
 
-Here v is the client's own model and w the global model. In every step, w moves along its own gradient, and v along the
-gradient of f(alpha v + (1 - alpha) w), which is alpha times the gradient at the mixed model. Both gradients are
-computed before the step. An adaptive alpha changes in the first step of a round (eq. 10):
+Here v is the client's own model and w the global model. In every step, w changes by the gradient of f at w. v changes
+by the gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f at the mixed
+model. Both gradients are computed before the step. An adaptive alpha changes in the first step of a round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 
-Differences from public code: as in the paper, we mix models, whereas some code mixes their outputs. A client's v starts
-from the w of the first round in which the client takes part.
+Differences from public code: as in the paper, we mix models, whereas some code mixes their outputs. v starts from the w
+of the first round in which the client takes part.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed
-model, ``client/<k>/alpha`` (0-dimensional) the client's alpha.
+model, and ``client/<k>/alpha`` (a scalar) the client's alpha.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def deployed(config: ApflSettings, state: FederatedState, federation: Federation
 def _with_own(
     config: ApflSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` that trains the received model and the participant's own model in the same steps."""
+    """Return ``request``, changed to train the received model and the participant's own model in the same steps."""
     personal = kept_model(state, request.client) or request.start
     alpha = state.get(f"client/{request.client}/alpha", torch.tensor(config.alpha, dtype=torch.float64))
     tensors = {"weights": personal.weights, "buffers": personal.buffers, "alpha": alpha}
@@ -63,10 +63,10 @@ def _with_own(
 
 
 def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
-    """Take a client's training steps (a local program).
+    """Train both models of a client (a local program, which replaces the steps of local training).
 
-    ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. The result has the same tensors
-    and the mean ``loss`` of the mixed model.
+    ``settings``: ``adaptive``, whether alpha is trained. The program reads and returns the tensors ``weights`` [P],
+    ``buffers`` [Q] and ``alpha``, and returns the mean ``loss`` of the mixed model.
 
     In the first step of a round, an adaptive alpha changes by -lr <v - w, gradient at the mixed model>, within [0, 1]
     (eq. 10).

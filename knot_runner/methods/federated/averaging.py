@@ -1,8 +1,8 @@
-"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020), and the round that all methods share.
+"""FedAvg (McMahan et al. 2017, Algorithm 1), FedProx (Li et al. 2020), and the function that runs a method's round.
 
-In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each drawn client trains from the global
-model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the
-mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
+In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each of these clients trains from the
+global model w_t (``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server
+adds the mean of the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
 
     w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
 
@@ -37,7 +37,7 @@ from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, M
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
-#: Values of a message that are summed at a time, in float64: a block stays in a core's cache, and needs no fresh pages.
+#: Number of values of a message that are summed at a time, in float64: a block fits into the cache of a core.
 SUMMED_AT_ONCE = 2**15
 
 
@@ -89,12 +89,12 @@ def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state after the messages of ``round`` are folded, and the round's log entries.
+    """Aggregate the messages of ``round``; return the state after the server step, and the round's log entries.
 
     The entries include ``bytes_down`` and ``bytes_up``, summed over the clients.
 
-    Messages are created and summed one after another, in client order. A round with a thousand clients therefore holds
-    only one sum, and the result does not depend on the number of workers.
+    Messages are created and summed one after another, in client order. Memory therefore holds one sum instead of all
+    messages, and the result does not depend on the number of workers.
     """
     works = ClientWork.of_round(round, requests, trained)
     kept, costs = FederatedState(), {"bytes_down": 0, "bytes_up": 0}
@@ -127,7 +127,7 @@ def fold_round(
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """Return w_k - w of the shared parameters, and the change of the running statistics unless they are frozen."""
+    """Return w_k - w for the shared parameters, and the change of the running statistics unless these are frozen."""
     return changes(config, state, work, shared_of(config, federation))
 
 
@@ -143,9 +143,10 @@ def changes(
 
 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Return the mean sum_k p_k m_k of the messages, part by part. p_k is n_k / n (by examples) or uniform.
+    """Return the mean sum_k p_k m_k of the messages m_k. The weight p_k is n_k / n (by examples) or uniform.
 
-    The mean of no messages is {}. Parts are summed in float64, :data:`SUMMED_AT_ONCE` values at a time.
+    Each part of the messages is averaged separately, in float64, :data:`SUMMED_AT_ONCE` values at a time. The mean of
+    no messages is {}.
     """
     sums, weights = ClientMessage(), defaultdict[str, float](float)
     for sent in gathering.sent:
@@ -169,7 +170,7 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """Take the server's step from the global model w along the mean update d [P].
+    """Take the server step (``method.server.optimizer``) from the global model w along the mean update d [P].
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
     Algorithm 2): w + lr m / (sqrt(v) + tau). Running statistics change by the mean of their changes.
@@ -200,7 +201,7 @@ def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the global model, with the parameters and the running statistics that the client keeps for itself."""
+    """Return the global model with the client's unshared parameters and local running statistics, if any."""
     weights = state["weights"]
     if f"client/{client}/unshared" in state:
         weights = weights.clone()
@@ -209,7 +210,7 @@ def deployed(config: AveragingSettings, state: FederatedState, federation: Feder
 
 
 def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the shared parameters of the global model, and its running statistics unless they are frozen."""
+    """Return the global model's shared parameters, and the running statistics unless these are frozen."""
     if "weights" not in state:
         return {}
     parts = {"weights": state["weights"][shared_of(config, federation)]}
@@ -219,7 +220,7 @@ def received(config: FederatedSettings, state: FederatedState, federation: Feder
 
 
 def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | slice:
-    """Return the index of the parameters that clients share (``method.shared``): a mask [P], or a slice of all."""
+    """Return the index of the shared parameters (``method.shared``): a mask of shape [P], or a slice of all."""
     if config.patterns == ("*",):
         return slice(None)
     return federation.layout.matching(config.patterns)

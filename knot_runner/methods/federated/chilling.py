@@ -40,7 +40,8 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     """Return the clients that are slow in the whole run, independent of clusters.
 
-    Stragglers are a share of all clients: either drawn from the seed, or the slowest clients of the fleet.
+    Stragglers are a fraction of all clients: drawn at random from the seed, or the slowest clients of the simulated
+    fleet.
     """
     assert config.stragglers is not None
     count = len(federation.clients)
@@ -54,9 +55,9 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
 def chilled(request: LocalTraining, config: FederatedSettings, federation: Federation) -> LocalTraining:
     """Return ``request`` with the loss CE(z / T, y) (eq. 1). Stragglers have their own T and number of epochs.
 
-    With ``lr_control`` only the learning rate changes: training uses T=1 and the rate lr / T. The gradient of CE(z / T)
-    at the logits is (p_T - y) / T (eq. 2). The control run thus scales the gradient as chilling does, but does not
-    change the probabilities.
+    With ``lr_control``, a control experiment, training uses T=1 and the learning rate lr / T. The gradient of CE(z / T)
+    with respect to the logits is (p_T - y) / T (eq. 2). The control run thus scales the gradient by 1 / T as chilling
+    does, but uses p_1 instead of p_T.
     """
     recipe, is_per_sample = request.recipe, config.hard_temperature is not None
     temperature = scheduled(config.temperature, config.schedule, request.round)

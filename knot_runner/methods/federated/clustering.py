@@ -40,9 +40,10 @@ class Clusters:
 
 
 def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
-    """Group clients by the symmetric, non-negative ``matrix`` [N, N] of squared distances; draws depend on ``seed``.
+    """Group clients by the symmetric, non-negative ``matrix`` of squared distances, shape [N, N].
 
-    The method is k-means (10 starts) on the first eigenvectors of the graph Laplacian, as in scikit-learn.
+    The method is k-means (10 initializations, seeded by ``seed``) on the first eigenvectors of the graph Laplacian, as
+    in scikit-learn.
 
     Raises:
         UserError: There are more clusters than clients, too many neighbors, or a distance above the scale.
@@ -88,9 +89,9 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """Return the weights [N, N] of the graph's edges, in [0, 1].
 
-    ``affinity``: (scale - D) / scale, so with scale=largest the most distant pair has no edge. ``sparseK``: each client
-    is connected to its K - 1 nearest others (in the public code, K includes the client itself). An edge that exists in
-    only one direction has weight 1/2.
+    Without ``settings.neighbors``, the weight is (scale - D) / scale for the distance D, so with scale=largest the most
+    distant pair has no edge. With ``neighbors`` K, each client is connected to the K - 1 nearest other clients; as in
+    the public code, K counts the client itself. An edge that exists in only one direction has weight 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
@@ -115,10 +116,10 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 
 
 def eigengap(values: np.ndarray) -> int:
-    """Return the k in 1..N/2 with the largest gap between the k-th and the next of the eigenvalues ``values`` [N].
+    """Return the k from 1 to N/2 with the largest gap between eigenvalues k and k + 1; ``values`` has shape [N].
 
-    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If the clusters have
-    much affinity to one another, the first gap may be the largest. In that case, all clients are one cluster.
+    See von Luxburg 2007, 8.3. k is at most N/2, because a cluster of one client is not useful. If clients of different
+    clusters are similar, the first gap may be the largest. The result is then 1, a single cluster.
     """
     most = max(len(values) // 2, 1)
     gaps = np.diff(values)[:most]
@@ -131,13 +132,13 @@ def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None
 
 
 def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Return labels [N], and notes about a disconnected graph or fewer clusters than requested."""
+    """Return the cluster of each client, shape [N], and notes (disconnected graph, fewer clusters than requested)."""
     if count in (1, len(graph)):
         return np.arange(len(graph)) * (count > 1), []
     method = SpectralClustering(
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
-    with warnings.catch_warnings(action="ignore"):  # which the notes say in numbers
+    with warnings.catch_warnings(action="ignore"):  # the notes report it with numbers
         labels = method.fit_predict(graph)
     notes = []
     parts = int(connected_components(graph, directed=False, return_labels=False))

@@ -1,11 +1,11 @@
-"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, plus a personal model of each client that stays near the global model.
+"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and a personal model of each client that is kept near the global model.
 
-A participant trains two models: the model w that it received, which is averaged, and its own model v, with the loss
+A participant trains two models: the received model w, which the server averages, and a personal model v, with the loss
 
     f(v) + lam / 2 ||v - w||^2
 
-Both trainings use the same batches in the same order, with the same augmentation and dropout, because draws are keyed
-by (seed, round, client).
+Both trainings use the same batches in the same order, with the same augmentation and dropout, because random draws are
+seeded by (seed, round, client).
 
 Differences from the paper: a client's v starts from the w of the first round in which the client takes part, because
 the client deploys w until then. In the paper, v starts from the first global model.
@@ -28,7 +28,7 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return every participant's request for the global model, then every participant's request for its own model."""
+    """Return every participant's request for the global model, then every request for a personal model."""
     requests = averaging.plan(config, state, federation, round)
     return requests + [_own_request(config, state, federation, request) for request in requests]
 
@@ -39,7 +39,7 @@ def observe(works: list[ClientWork]) -> RoundRow:
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's personal model after its last training; the global model if the client has not trained."""
+    """Return the client's latest personal model; the global model if the client has not trained."""
     return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 
@@ -48,13 +48,14 @@ def _own_request(
 ) -> LocalTraining:
     """Return the request that trains a participant's personal model.
 
-    ``sent``: the participant's request that trains the global model. The proximal term pulls towards the model that a
-    request starts from. A constant gradient of lam (v_start - w) turns this pull into a pull towards w.
+    ``sent``: the participant's request that trains the global model. The engine's proximal term penalizes the distance
+    from the model that a request starts from, v_start. Adding the constant lam (v_start - w) to the gradient turns this
+    into a penalty on the distance from w.
     """
     model = kept_model(state, sent.client)
     phases = (Phase(config.personal_epochs),) if config.personal_epochs else sent.recipe.phases
     rate = sent.recipe.lr
-    if config.personal_lr is not None:  # with lr_control a rate includes the temperature
+    if config.personal_lr is not None:  # with lr_control, the learning rate includes the temperature
         rate *= config.personal_lr / federation.training.lr
     recipe = replace(sent.recipe, phases=phases, lr=rate, proximal=config.lambda_)
     if model is None:

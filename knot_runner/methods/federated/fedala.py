@@ -1,16 +1,16 @@
-"""FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, with learned weights.
+"""FedALA (Zhang et al. 2023): a client trains from a learned mix of its own model and the global model.
 
 With the client's own model v and the global model w, training starts from
 
     v + (w - v) W, elementwise
 
-W is 1 except in the last ``layers`` layers. In these layers, gradient steps on a share of the client's examples learn
-W, clipped to [0, 1]. A client learns its first W in several passes, until the loss hardly varies. In later rounds it
-starts from its last W and takes one pass. As in the authors' code, W is initialized to 1, the share is drawn in every
-round, and a client without a model of its own trains from w.
+W is 1 except in the last ``layers`` layers. In these layers, W is learned by gradient steps on a fraction of the
+client's examples, and clipped to [0, 1]. In its first round, a client takes several passes over these examples, until
+the loss hardly varies. In later rounds, it starts from its last W and takes one pass. As in the authors' code, W is
+initialized to 1, the examples are drawn in every round, and a client without a model of its own trains from w.
 
-Differences from the authors' code: we check the variation of a pass's mean loss, whereas the code checks the loss of
-its last batch. We also limit the number of passes.
+Differences from the authors' code: we check how much the mean loss of a pass varies, whereas the code checks the loss
+of the last batch of a pass. We also limit the number of passes.
 
 State, in addition to FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's model after its last
 training, and ``client/<k>/mix`` [p], the client's W in the last layers.
@@ -59,10 +59,10 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Return the client's model after its last training, or its mix with the current global model.
+    """Return the client's latest model, or the mix of this model with the current global model.
 
-    ``config.deployed`` selects one of the two. The mix uses the client's last W. A client without a model of its own
-    uses the global model.
+    ``config.deployed`` selects between these models. The mix uses the client's last W. A client without a model of its
+    own uses the global model.
     """
     whole, personal = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if personal is None or config.deployed == "trained":
@@ -83,7 +83,7 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 def _with_mix(
     config: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` that trains from the participant's mix, or from the global model if it has no own model."""
+    """Return ``request``, changed to train from the participant's mix if the participant has a model of its own."""
     personal = kept_model(state, request.client)
     if personal is None:
         return request
@@ -91,7 +91,8 @@ def _with_mix(
     last = state.get(f"client/{request.client}/mix")
     settings = {"config": config, "start": start, "max_epochs": config.max_epochs if last is None else 1}
     tensors = {"weights": personal.weights, "mix": torch.ones_like(personal.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, settings, tensors, further=config.share)  # of the first W, one pass
+    # for the FLOPs of one pass that learns W
+    program = LocalProgram(train_from_mix, settings, tensors, further=config.share)
     return replace(request, program=program)
 
 
@@ -100,9 +101,9 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
 
     Each batch changes W by -rate * gradient at the mix * (w - v), and clips W to [0, 1].
 
-    ``settings``: the method's settings ``config``, ``start`` (the index of the first mixed parameter), and
-    ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, ``mix`` [p]. The
-    result holds the learned ``mix`` and the number of ``passes``.
+    ``settings``: ``config``, the settings of the method; ``start``, the index of the first mixed parameter; and
+    ``max_epochs``, the maximum number of passes. Tensors: ``weights`` [P] of the client's own model, and the initial
+    ``mix`` [p]. The result holds the learned ``mix`` and the number of ``passes``.
     """
     config, start, max_epochs = (settings[name] for name in ("config", "start", "max_epochs"))
     request, mix, model = work.request, work.tensors["mix"], work.model
@@ -116,7 +117,7 @@ def train_from_mix(settings: Facts, work: LocalWork) -> LocalResult:
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
     difference = (sent - personal)[start:]
     losses: list[float] = []
-    buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
+    buffers = request.start.buffers.to(sent.device)  # running statistics of the passes are discarded
     while len(losses) < max_epochs and not _settled(losses, config.window, config.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):

@@ -1,14 +1,14 @@
-"""Federated distillation by labels (FD, Jeong et al. 2018): clients send only their mean logits of each label.
+"""Federated distillation by labels (FD, Jeong et al. 2018): clients send only their mean logits for each label.
 
-Each client keeps its own model. Let z be the client's logits, y the label, and F_y the other clients' mean logits of
-label y. The client minimizes
+Each client keeps its own model. Let z be the client's logits for an example with label y, and F_y the mean logits of
+the other clients for examples with label y. The client minimizes
 
     CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
 
-Differences from the paper: if the server may read only means (privacy), clients learn the means of the last round's
-participants, including their own logits. The server computes the number N_y of clients with label y from the mean of
-the messages. If N_y is above one half, the mean of the label is the sum divided by N_y, which counts as at least 1.
-Otherwise the mean is unknown. This private variant is our own design.
+Differences from the paper: with privacy, the server reads only means of messages. F_y is then the mean over all
+participants of the last round, including the client itself. The server computes the number N_y of participants with
+label y from the noisy mean of the messages. If N_y is above one half, F_y is the sum of the participants' logits
+divided by max(N_y, 1). Otherwise F_y is unknown. This private variant is our own design.
 
 State, in addition to :mod:`own_models`, for clients that have taken part:
 
@@ -35,14 +35,14 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.util.files import Facts
 
-#: Names of the settings of the objective that the cross-entropy does not have.
+#: Settings of the objective that are not settings of the cross-entropy.
 OF_LABELS = ("weight", "label_temperature")
 
 
 def regularized(
     config: FedDistillSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` that trains towards the other clients' latest logits, if there are any."""
+    """Return ``request`` with a loss that includes the other clients' latest logits, if there are any."""
     means = others_means(state, federation, request.client)
     if means is None:
         return request
@@ -54,11 +54,11 @@ def regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """Return the other clients' mean logits of each label, and flags for labels with known logits.
+    """Return the other clients' mean logits for each label, and flags for labels whose mean is known.
 
-    Logits [C, C], float64, are averaged over the clients that have sent the label. Flags have shape [C]. The result is
-    None before another client has sent anything. In private training, the logits are the means of the last round's
-    participants, equal for all clients.
+    The logits (float64, shape [C, C]) of a label are averaged over the clients that have sent logits for this label.
+    Flags have shape [C]. The result is None if no other client has sent a message. In private training, the logits are
+    the means over the last round's participants, which are equal for all clients.
     """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
@@ -90,7 +90,7 @@ def label_distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the other clients' mean logits, and flags for labels with known logits; {} if nothing is known."""
+    """Return the other clients' mean logits, and flags for labels whose mean is known; {} if no mean is known."""
     means = others_means(state, federation, client)
     if means is None:
         return {}
@@ -105,7 +105,7 @@ def ask(
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """Return ``labels`` [C, C], the client's mean logits over training examples of each label, and ``present`` [C].
+    """Return ``labels`` [C, C], the client's mean logits on training examples of each label, and ``present`` [C].
 
     Rows of labels without examples are 0. ``present`` is 1 for labels with examples.
     """

@@ -1,23 +1,23 @@
-"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients also train on its features.
+"""FedGen (Zhu, Hong and Zhou 2021): the server trains a generator of features, and clients also train on such features.
 
-The method is FedAvg with a server that trains a generator G, without data. G is trained with the last layers of the
-round's clients and their numbers of examples of each label (:func:`heads_loss`). From the next round on, a client
-minimizes for each example (x, y) with outputs p
+The method is FedAvg with a server that trains a generator G, without data. The server trains G with the last layers of
+the round's clients, and with the clients' numbers of examples of each label (:func:`heads_loss`). From the next round
+on, a client minimizes for each example (x, y) with outputs p
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p)
 
-where h is the client's last layer, and y' is drawn with the frequencies of labels among the last round's clients. The
-weights alpha and beta decay by round.
+where h is the client's last layer, e and e' are noise, and y' is drawn with the frequencies of labels among the last
+round's clients. The weights alpha and beta decay by round.
 
 The head of client k maps features z to logits W_k z + b_k. Labels y are drawn with their frequencies among the clients,
-e is noise, and a_k(y) is the share of client k in all examples of y. The generator minimizes the sum of two terms. The
-first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i -
-G_j|), with means over coordinates (the public code's loss).
+e is noise, and a_k(y) is the fraction of all examples with label y that client k has. The generator minimizes the sum
+of two terms. The first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times exp(-mean_ij |e_i -
+e_j|^2 |G_i - G_j|), with means over coordinates (the public code's loss).
 
-Differences from the paper: if the server may read only means (privacy), the generator learns from the last layer of the
-new global model and the mean shares of labels. This private variant is our own design.
+Differences from the paper: if the server may read only means (privacy), the server trains the generator with the last
+layer of the new global model and the clients' mean label frequencies. This private variant is our own design.
 
-State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts for drawing labels.
+State, in addition to FedAvg's: ``generator/...``, and ``generator/labels`` [C], label counts from which y' is drawn.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
-#: Names of the settings of the objective that the cross-entropy does not have.
+#: Settings of the objective that are not settings of the cross-entropy.
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: Prefixes of state entries: the generator's weights and running statistics, and the state of Adam.
 MODEL, ADAM = "generator/model.", "generator/adam."
-#: Number of examples for which mean label shares are converted to label counts.
+#: Assumed total number of examples, by which mean label frequencies are converted to label counts.
 MILLION = 1_000_000
-#: Names of the tensors that Adam holds for each parameter.
+#: Names of the tensors that Adam stores for each parameter.
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
@@ -63,7 +63,7 @@ def init(config: FedGenSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return requests that train from the global model, with generated features once a generator is trained."""
+    """Return requests that train from the global model, also on generated features after the first round."""
     requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
@@ -72,7 +72,7 @@ def plan(config: FedGenSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return FedAvg's message and ``labels`` [C], the share of each label in the client's examples."""
+    """Return FedAvg's message and ``labels`` [C], the fraction of the client's examples with each label."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
     parts = averaging.message(config, state, federation, work)
@@ -111,14 +111,14 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """Return ``after`` with the generator of ``state``, now trained with ``heads``, and its mean loss as log entry."""
+    """Train the generator of ``state`` with ``heads``; return ``after`` with the generator, and its mean loss."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the model and, once the generator is trained, the generator with the counts of labels."""
+    """Return the message to a client: the model and, after the first round, the generator with the label counts."""
     sent = {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
     return averaging.received(config, state, federation, client) | (sent if LABELS in state else {})
 
@@ -146,7 +146,7 @@ def latent_regularized(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRo
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` with the generated features that its client trains on: both kinds for every example."""
+    """Return ``request`` with features generated for each example's own label, and for a drawn label."""
     spec, counts = config.generator, state[LABELS]
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(counts, len(request.rows), draws)
@@ -179,7 +179,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
-    """Return the last layer of a model [P], part of a participant's message, with the label ``counts`` [C]."""
+    """Return the last layer of a participant's model ``weights`` [P], with the ``counts`` of examples per label."""
     weight, bias = flat.views(weights, _head_fields(federation)).values()
     return Head(weight, bias, counts)
 
@@ -222,14 +222,14 @@ def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
 def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
+    """Return noise, uniform in [0, 1), of shape [B, E], and the features generated from this noise for ``labels``."""
     noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
     noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Return the generator's loss on a batch: ``features`` [B, H] created from ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the scalar generator loss of a batch of ``features`` [B, H], generated from ``noise`` and ``labels``."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())
@@ -246,7 +246,7 @@ def train_generator(
 ) -> tuple[Tensors, float]:
     """Return the generator after the steps of ``round``, as state tensors, and its mean loss.
 
-    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are keyed by (seed, round,
+    ``model`` changes in place. ``kept``: the previous state, with Adam's moments. Draws are seeded by (seed, round,
     step).
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)

@@ -1,12 +1,12 @@
-"""FedSoup (Chen et al. 2023): during the rounds, clients average their model with global models that they select.
+"""FedSoup (Chen et al. 2023): in later rounds, a client averages its model with global models that it selects.
 
-A participant receives w and trains theta from it. Once the share ``start`` of all rounds is over, the participant
-compares two soups on its held-out examples (``partition.valid``). Let n be the number of global models in its pool, and
-P their mean:
+A participant receives the global model w and trains it to theta. Each client has a pool of n earlier global models with
+the mean P. After the fraction ``start`` of all rounds, the participant compares two averages of models ("soups") on its
+held-out examples (``partition.valid``):
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 
-If the second soup is more accurate, the client keeps and sends this soup, and w joins the pool. Otherwise the client
+If the second soup is more accurate, the client keeps and sends this soup, and adds w to its pool. Otherwise the client
 keeps and sends the first soup. As in the authors' code, running statistics are not averaged: the client keeps its own.
 
 Differences from the authors' code: clients select on held-out examples, whereas the code selects on test examples, and
@@ -58,14 +58,14 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
 
 
 def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the model that the client sent, and its pool."""
+    """Return the model that the client sent, and the client's pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
 
 def _with_soup(
     config: FedsoupSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    """Return ``request`` that trains the received model and, in later rounds, selects a soup."""
+    """Return ``request``, changed to select a soup after training in later rounds."""
     if request.round + 1 <= config.start * federation.training.rounds:
         return request
     client = request.client
@@ -74,13 +74,13 @@ def _with_soup(
         "pool": state.get(f"client/{client}/pool", torch.zeros_like(request.start.weights)),
         "pool_size": state.get(f"client/{client}/pool_size", torch.tensor(0)),
     }
-    # two predictions of the held-out examples; an epoch of training is three of its own
+    # costs two forward passes of the held-out examples; an epoch of training costs three of the training examples
     further = 2 * len(tensors["valid"]) / (3 * len(request.rows))
     return replace(request, program=LocalProgram(train_and_soup, {}, tensors, further))
 
 
 def train_and_soup(settings: Facts, work: LocalWork) -> LocalResult:
-    """Train, then keep one of two soups (a local program).
+    """Train the received model, then select one of two soups (a local program).
 
     Tensors: the rows ``valid`` [v], ``pool`` [P], ``pool_size``. The result holds the new ``pool`` and ``pool_size``.
     """

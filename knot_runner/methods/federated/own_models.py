@@ -27,7 +27,7 @@ def plan(config: FederatedSettings, state: FederatedState, federation: Federatio
 
 
 def plan_with(change: Callable[..., LocalTraining], plan: PlanFunction = averaging.plan) -> PlanFunction:
-    """Return a function like ``plan`` that changes each request.
+    """Return a plan function that calls ``plan`` and changes each request.
 
     ``change(config, state, federation, request)`` returns the changed request.
     """
@@ -42,7 +42,7 @@ def plan_with(change: Callable[..., LocalTraining], plan: PlanFunction = averagi
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the client's model after the client's last training in the round."""
+    """Return the client's model after its training in the round."""
     return model_parts(work.trained[-1])
 
 
@@ -57,7 +57,7 @@ def model_parts(result: Trained) -> ClientMessage:
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """Return state entries, below ``prefix``, that hold the ``trained`` models of clients."""
+    """Return state entries with the prefix ``prefix`` that hold the ``trained`` models of clients."""
     kept: FederatedState = {}
     for result in trained:
         kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
@@ -73,9 +73,9 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
 
 
 def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
-    """Return log entries for kept tensors of local programs: the mean of each over its elements and the clients.
+    """Return log entries for tensors that local programs return: the mean over the elements and the clients.
 
-    ``names`` maps each log entry to the name of its tensor.
+    ``names`` maps the name of a log entry to the name of the tensor.
     """
     row: RoundRow = {}
     kept = [work.trained[0].kept for work in works]

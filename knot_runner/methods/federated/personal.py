@@ -5,9 +5,9 @@ keeps its head. FedPer trains head and body together. FedRep trains the head fir
 linear layer (FedWaD's public code).
 
 Differences from the papers: a client that has not trained uses the global body with the initial head, which is equal
-for all clients, as in PFLlib. With ``first_head=averaged`` clients also send their heads, and a client that has not
-trained uses the mean head, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. The
-server trains the averaged model on their outputs, and does not change the clients' heads.
+for all clients, as in PFLlib. With ``first_head=averaged``, clients also send their heads, and a client that has not
+trained uses the mean head, as in FedWaD's public code. A server that distills (FedDF) also receives whole models. It
+trains the averaged model on the outputs of these models, and does not change the clients' heads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Return the requests of the drawn clients.
+    """Return the requests of the sampled clients.
 
     With ``final_head_epochs``, an additional last round trains all clients' heads.
     """
@@ -62,7 +62,7 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Return the body's update, and the head's if the server reads heads; {} after a round that trains only heads."""
+    """Return the update of the body, and of the head if the server reads heads; {} if only heads were trained."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     whole = config.first_head == "averaged" or config.server_distillation is not None
@@ -70,7 +70,7 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """Return the body; with ``first_head=averaged`` also the mean head, for clients that have no head of their own."""
+    """Return the global body and, with ``first_head=averaged``, the mean head for clients without a head."""
     parts = averaging.received(config, state, federation, client)
     if config.first_head == "averaged":
         return parts | {"weights": state["weights"]}

@@ -1,14 +1,14 @@
 """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
 
-A client of round t takes K steps with rate eta from w_t, and changes its control variate:
+In round t, client k takes K steps with learning rate eta from w_t. It then changes its control variate c_k to c_k+:
 
     w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
 
-The server averages as in FedAvg, and c changes by the mean change times the share of participants (line 17).
+The server averages as in FedAvg. It changes c by the mean of c_k+ - c_k times the fraction of participants (line 17).
 
-Differences from the paper: a client changes its c_k by the change that it has sent, so c stays the mean of all c_k even
-if messages are clipped. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of privacy in
-DP-SCAFFOLD is the example, and here it is the client.
+Differences from the paper: a client adds to c_k the change as sent (after clipping, if any), so c remains the mean of
+all c_k. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022). The unit of privacy in DP-SCAFFOLD is the
+example, and here it is the client.
 
 State, in addition to FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (other
 clients have a control variate of 0).
@@ -67,7 +67,7 @@ def message(
 
 
 def own(config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """Change c_k by the change that was sent."""
+    """Return the client's control variate c_k plus the change that the client has sent."""
     return {"control": control_of(state, f"client/{work.client}/control") + work.sent["control"]}
 
 
@@ -81,7 +81,7 @@ def fold(
 ) -> Folded:
     """Take FedAvg's server step, and set c to c + sum_k (c_k+ - c_k) / N (line 17).
 
-    The sum divided by N is the mean change times the share of participants.
+    N is the number of all clients, so the second term is the mean change times the fraction of participants.
     """
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
@@ -89,14 +89,14 @@ def fold(
 
 
 def control_of(state: FederatedState, name: str) -> Tensor:
-    """Return the control variate ``name`` [P]; zeros if the control variate has not changed yet."""
+    """Return the control variate ``name``, shape [P]; zeros if the state does not hold it yet."""
     return state.get(name, torch.zeros_like(state["weights"]))
 
 
 def with_control(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int
 ) -> ClientMessage:
-    """Return the model and the server's control variate (line 5)."""
+    """Return the message to a client: the model and the server's control variate (line 5)."""
     return averaging.received(config, state, federation, client) | {"control": control_of(state, "control")}
 
 

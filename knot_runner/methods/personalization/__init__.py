@@ -1,4 +1,4 @@
-"""Personalization: each client adapts its model after the last round. One file per kind, in one table."""
+"""Personalization: each client adapts its model after the last round. There is a file per kind."""
 
 from __future__ import annotations
 

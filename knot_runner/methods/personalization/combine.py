@@ -17,8 +17,8 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.files import Facts
 
-#: Number of values of all models that are converted to float64 at a time. These 2 MB fit in a core's cache; with 64 MB,
-#: a product takes four times as long.
+#: Number of values, over all models, that are converted to float64 at a time. They take 2 MB, which fit into the cache
+#: of a core. With 64 MB, a product takes four times as long.
 VALUES_AT_ONCE = 2**18
 
 
@@ -49,7 +49,7 @@ class Updates:
     """Clients' updates dW_i = W_i - W_0.
 
     ``trained`` [K, P] holds the trained models W_i. The model W_0 that client i started from is row ``begins[i]`` of
-    ``starts`` [U, P]. Several clients may share a row.
+    ``starts`` [U, P]. Clients that started from the same model have the same row.
     """
 
     starts: Tensor
@@ -58,7 +58,7 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """Return the updates of clients that trained from ``starts``. Clients with the same start share one row."""
+        """Return the updates of clients that trained from ``starts``. Equal starts of several clients have one row."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
@@ -67,8 +67,9 @@ class Updates:
     def applied(self, matrix: Tensor) -> Tensor:
         """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
-        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. Computing W_0 +
-        (W_k - W_0) would not, because of rounding. The starts therefore receive the remaining weight.
+        The identity matrix gives exactly the trained models, and the zero matrix exactly the starts. W_0 + (W_k - W_0)
+        would differ from W_k by rounding. The result is therefore computed from the models W_i, and the starts receive
+        the remaining weight.
         """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
@@ -98,9 +99,10 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Return the area under the ROC curve of predicting "i is in k's group" by lambda_ki, over all pairs of clients.
+    """Return the area under the ROC curve of the score lambda_ki for the event "clients k and i share a group".
 
-    Ties count one half. The result is None if all pairs, or no pairs, are in the same group.
+    The curve is computed over all pairs of different clients. Ties count one half. The result is None if all pairs, or
+    no pairs, share a group.
     """
     from sklearn.metrics import roc_auc_score  # slow to import, and other personalizations do not need it
 
@@ -112,10 +114,12 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> Facts:
-    """Return the mean weights lambda [K, K] of clients' ``own`` updates and of ``others``' updates.
+    """Return summary statistics of the weights lambda, ``matrix`` of shape [K, K].
 
-    Also return the share of others' weights that is ``negative``. With groups, also return the means over others
-    ``within`` and ``across`` groups, and the ``auc`` of distinguishing the two.
+    ``own``: the mean weight of a client's own update (the diagonal). ``others``: the mean weight of other clients'
+    updates. ``negative``: the fraction of the latter weights that is negative. If there are groups, ``within`` and
+    ``across`` are the mean weights of other clients in the same and in different groups, and ``auc`` is the result of
+    :func:`same_group_auc`.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {

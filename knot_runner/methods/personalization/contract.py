@@ -1,8 +1,8 @@
 """The interface of a personalization.
 
-A personalization consists of a method over the clients, the points at which their models are evaluated, and the
-clients' training after the rounds. This training works as in the rounds, but has its own learning rate, optimizer and
-number of epochs.
+A personalization consists of a method over the clients, the clients' training after the last round, and the points
+(times and mixing weights) at which the clients' models are evaluated. The training works as in the rounds, but has its
+own learning rate, optimizer and number of epochs.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class Point:
     """A point at which one model of every client is evaluated.
 
     Attributes:
-        step: The number of checkpoints of the model's training after the last round; 0 before the first checkpoint.
-        epochs: The epochs of local training after the last round.
+        step: The number of checkpoints of the training after the last round that were reached; 0 before the first.
+        epochs: The number of epochs of local training after the last round.
         alpha: The trained model's weight in the mix with theta_0; 1 for the trained model.
-        phase: ``trained`` by a client, or ``combined`` from several models; None for methods without both phases.
+        phase: ``trained`` for a model that the client has trained, ``combined`` for a combination of several models;
+            None for methods that do not have both phases.
     """
 
     step: int
@@ -70,13 +71,13 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether the weights lie between models, so that running statistics must be estimated."""
+        """Return whether the model is a mix of models, whose running statistics must be estimated again."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
-#: The models of clients, by number.
+#: Models by the client's number.
 ClientModels = dict[int, ClientModel]
-#: Pairs of the number of a point and the clients' models at this point, by client.
+#: Pairs (index of a point, each client's model at this point).
 MeasuredModels = Iterator[tuple[int, ClientModels]]
 #: (settings, federation, state, round) -> all models to evaluate after this round
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], MeasuredModels]
@@ -122,7 +123,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
         whole,
         phases=(Phase(epochs),),
         batch_size=config.batch_size or whole.batch_size,
-        lr=config.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        lr=config.rate * (whole.lr / training.lr),  # with lr_control, the learning rate includes the temperature
         momentum=0.0,
         weight_decay=0.0,
         proximal=0.0,
@@ -133,7 +134,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
 def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
-    """Return the request for one client's training from ``start``."""
+    """Return the request that trains ``client`` from the model ``start``."""
     last = federation.training.rounds
     request = local_request(federation.method, federation, last, client, start)
     return dataclasses.replace(request, round=last + 1 + step, recipe=recipe, test_rows=request.test_rows[:0])
@@ -142,7 +143,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Return requests that train every client for ``epochs`` from its model in ``starts``."""
+    """Return requests that train every client for ``config.epochs`` epochs, from the models ``starts``."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)

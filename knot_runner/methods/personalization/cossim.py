@@ -40,7 +40,7 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """Return A [K, K]: S where S is above the cut-off, otherwise 0. A client's own model has weight 1 before scaling.
+    """Return A, shape [K, K]: S where S is above the cut-off, otherwise 0. The diagonal is 1 before scaling.
 
     ``weighted``: rows are divided by their sums. ``indicator``: the same, with 1 instead of S above the cut-off.
     ``unnormalized``: the formula as printed, whose rows may sum to K.
@@ -76,7 +76,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return every client's sum_i A_ki theta_i. Running statistics are aggregated, too."""
+    """Return the model sum_i A_ki theta_i of every client k, with running statistics averaged in the same way."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
@@ -86,7 +86,7 @@ def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
 
 
 def _points(config: CossimSettings) -> list[Point]:
-    """Return all points: one after the first epoch, and two per aggregation, before and after training."""
+    """Return all points: one after the first epoch, and two per aggregation (before and after the training)."""
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
         points += [Point(number, number * config.epochs, phase="combined")]

@@ -1,6 +1,7 @@
-"""Results for clients' own models: metrics of every point, and the trade-off between ID and OOD accuracy.
+"""Results for clients' own models: metrics at every evaluated point, and the trade-off of ID and OOD accuracy.
 
-See docs/papers/soup.md.
+ID (in-distribution) is the accuracy on a client's own test examples, OOD the accuracy on those of other clients. See
+docs/papers/soup.md.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
 Pair = tuple[float, float]
-#: Losses of OOD accuracy, in percentage points, for which the best ID accuracy is reported.
+#: Allowed decreases of OOD accuracy, in percentage points, for which the best ID accuracy is reported.
 MATCHED = (1, 2, 5)
 
 
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
-    """Return the best ID accuracy among ``points`` whose OOD accuracy is at least ``start_ood`` - ``given_up``.
+    """Return the best ID accuracy among the ``points`` with an OOD accuracy of at least start_ood - given_up.
 
-    The result is None if no point reaches this OOD accuracy.
+    A point is a pair (OOD accuracy, ID accuracy). The result is None if no point reaches this OOD accuracy.
     """
     return max((id_accuracy for other, id_accuracy in points if other >= start_ood - given_up - 1e-12), default=None)
 
@@ -35,7 +36,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
     """
     low_ood, low_id = reference
     total, reached = 0.0, low_id
-    for other, id_accuracy in sorted(points, reverse=True):  # each adds what lies above the last
+    for other, id_accuracy in sorted(points, reverse=True):  # add the area above the previous point
         if other > low_ood and id_accuracy > reached:
             total += (other - low_ood) * (id_accuracy - reached)
             reached = id_accuracy
@@ -43,7 +44,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 
 
 def point_facts(federation: Federation, point: Point, steps: float, measures: Measures, valid: Tensor) -> Facts:
-    """Return the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
+    """Return the fields of ``point``, the ``measures``, and the validation accuracy (unweighted mean over clients).
 
     ``steps``: optimizer steps, averaged over clients; ``valid`` [K]: each client's correct predictions on held-out
     examples.
@@ -59,9 +60,10 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: Me
 def trade_offs(points: Sequence[Facts], start: Measures, chance: float) -> Facts:
     """Return summary values of the curve of ``points`` that starts at theta_0 (``start``).
 
-    - ``id_at_matched_ood``: the best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0
-    - ``gain_at_matched_ood``: the gain over theta_0 at 1 point
-    - ``area``: the hypervolume of :func:`area`. Its reference point is the OOD accuracy of guessing (``chance``) and
+    - ``id_at_matched_ood``: the best ID accuracy among points whose OOD accuracy is at most 1, 2 or 5 percentage points
+      below the OOD accuracy of theta_0
+    - ``gain_at_matched_ood``: this ID accuracy for 1 percentage point, minus the ID accuracy of theta_0
+    - ``area``: the hypervolume of :func:`area`. The reference point is the OOD accuracy of guessing (``chance``) and
       the ID accuracy of theta_0
 
     All variants of one federated run share this reference point.

@@ -26,7 +26,7 @@ from knot_runner.methods.personalization.contract import (
     with_trained,
 )
 
-#: Maximum number of parameters of all clients that train at the same time. At least ``FEWEST`` clients always do.
+#: Maximum total number of parameters of the clients that train at the same time, which are at least ``FEWEST`` clients.
 PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
 
@@ -34,9 +34,9 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return requests for the next part of the epochs of the clients in training.
+    """Return requests that train the clients of ``round`` until the next checkpoint.
 
-    When these clients finish, the next few clients start.
+    After the last checkpoint of these clients, the next few clients start.
     """
     step = round % config.checkpoints
     return [
@@ -48,7 +48,7 @@ def fold(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state with the current models of the clients in training, and the mean training loss."""
+    """Return the state with the new models of the clients in training, and the mean training loss."""
     return with_trained(state, kept_models(trained, "theta"), trained)
 
 
@@ -57,8 +57,8 @@ def finetune_request(
 ) -> LocalTraining:
     """Return the request for one client's epochs from checkpoint ``step`` to the next checkpoint.
 
-    The proximal term with mu = 2 prox pulls towards the model that the request starts from. A constant gradient of 2
-    prox (start - theta_0) turns this pull into a pull towards theta_0.
+    The engine's proximal term, with mu = 2 prox, penalizes the distance from the model that the request starts from.
+    Adding the constant 2 prox (start - theta_0) to the gradient turns this into a penalty on the distance from theta_0.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
@@ -91,7 +91,7 @@ def _at_once(federation: PersonalFederation) -> int:
 
 
 def finetune_points(config: TuningSettings) -> list[Point]:
-    """Return the point of theta_0, and one point after each part of the epochs."""
+    """Return the point of theta_0, and one point for each checkpoint."""
     return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 

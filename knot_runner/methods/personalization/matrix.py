@@ -1,9 +1,9 @@
 """Metrics of the K x K record: every client's model on every client's test examples.
 
-In-distribution (ID) accuracy is measured with a client's model on the client's own test examples, the diagonal.
-Out-of-distribution (OOD) accuracy is measured with the same model on the other clients' test examples, with equal
-weights. A test example that two clients have counts as ID for both, and is excluded from the OOD accuracy of either
-(docs/papers/soup.md).
+In-distribution (ID) accuracy is the accuracy of a client's model on the client's own test examples (the diagonal).
+Out-of-distribution (OOD) accuracy is the accuracy of the same model on the test examples of the other clients, averaged
+over these clients with equal weights. A test example that two clients have counts as ID for both, and is excluded from
+the OOD accuracy of either (docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ HURT_EXAMPLES = 2
 
 @dataclass(frozen=True)
 class TestRows:
-    """Index of clients' test examples.
+    """The distinct test examples of all clients, and the client to which each belongs.
 
     Attributes:
         rows: The distinct test examples [N] of all clients.
         places: The positions [M] in ``rows`` of each client's examples, concatenated over clients.
-        owners: The client [M] to which each of these positions belongs.
+        owners: The client that has the example at each of these positions, shape [M].
     """
 
-    __test__ = False  # not a class of tests
+    __test__ = False  # tells pytest that this is not a class of tests
 
     rows: Tensor
     places: Tensor
@@ -55,7 +55,7 @@ class TestRows:
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Return the sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
+        """Return the sum of ``values`` [..., N], one per distinct test example, over each client's examples: [..., K].
 
         Other clients' examples that ``client`` also has are excluded.
         """
@@ -66,16 +66,16 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """Return int32 [K, K]: the number of client j's examples (column) that count for client k's model (row)."""
+        """Return int32 [K, K]: the number of test examples of client j (column) on which model k (row) is evaluated."""
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 
 
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """Return the correct predictions and summed loss of the model of ``client`` on every client's examples.
+    """Return the number of correct predictions and the summed loss of one model on every client's examples.
 
-    Correct predictions, int32 [K], and cross-entropy in nats, [K], are computed from the model's ``logits`` [N, C] and
-    the ``labels`` [N] of ``tests.rows``.
+    The numbers are int32, shape [K]; the loss is the cross-entropy in nats, shape [K]. Both are computed from the
+    ``logits`` [N, C] of the model of ``client`` and the ``labels`` [N] of ``tests.rows``.
     """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
@@ -88,8 +88,9 @@ def matrix_measures(
 ) -> Measures:
     """Return the measures of a K x K record (docs/papers/soup.md).
 
-    A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are off-diagonal
-    means, unweighted and weighted (``ood_weighted``) by the other clients' examples; absent if there are none.
+    A client without test examples has no ID accuracy and is not part of OOD accuracies. OOD measures are means over
+    off-diagonal entries: unweighted, and weighted by the other clients' numbers of examples (``ood_weighted``). Without
+    such entries, these measures are absent.
 
     Args:
         examples: Number of test examples [K, K].
@@ -98,8 +99,8 @@ def matrix_measures(
         clients: The clients that took part. All metrics cover these clients, except ``unseen_accuracy``, the ID
             accuracy of the other clients.
         global_correct: The global model's correct predictions [K] on each client's examples. They are needed for
-            ``clients_hurt``, the share of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
-            predictions.
+            ``clients_hurt``, the fraction of clients whose own model has at least ``HURT_EXAMPLES`` fewer correct
+            predictions than the global model.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)

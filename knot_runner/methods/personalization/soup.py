@@ -1,4 +1,4 @@
-"""Soup: models between theta_0, a client's model of the last round, and its fine-tuned model (docs/papers/soup.md).
+"""Soup: mixes of theta_0, a client's model of the last round, and the client's fine-tuned model (docs/papers/soup.md).
 
 theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT (Wortsman et al. 2022).
 """
@@ -13,13 +13,13 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Return the interpolated model, computed in float64: exactly ``origin`` for alpha=0, ``trained`` for alpha=1."""
+    """Return the interpolated model, computed in float64. It equals ``origin`` for alpha=0, ``trained`` for alpha=1."""
     pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Return the points of every alpha, after every checkpoint (``at=all``) or only after the last checkpoint."""
+    """Return a point for every alpha, for every checkpoint (``at=all``) or only for the last checkpoint."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

@@ -35,7 +35,7 @@ from knot_runner.util.files import Facts
 
 
 class Described(Protocol):
-    """Settings that represent an image (None: by its pixels) or a text."""
+    """The settings of the representation of images (None: pixels) and of texts."""
 
     encoder: EncoderSettings | None
     features: TextFeatures | None
@@ -46,7 +46,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Return the task's images, or its labeled texts with notes on their features.
+    """Return the images of the task, or the labeled texts of the task with notes on the text features.
 
     Raises:
         UserError: The examples cannot be read.
@@ -77,7 +77,7 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The feature space of a task's images, with points [d].
+    """The feature space of a task's images. A point is a vector of shape [d].
 
     Attributes:
         shape: Channels, height and width of an image.
@@ -103,7 +103,7 @@ class Space:
         return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """Return ``points`` [K, d] decoded to pixels [K, C, H, W] float32, clipped to 0..1."""
+        """Decode ``points`` [K, d] to pixels, clipped to 0..1; return float32 [K, C, H, W]."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -134,8 +134,8 @@ def space(
     """Return the feature space of images: normalized pixels if ``spec`` is None, otherwise codes of an autoencoder.
 
     The autoencoder is trained on ``train_rows`` of the training images (None: all) for ``spec.epochs`` epochs of Adam
-    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0`` it keeps its initial weights. All runs
-    with the same data, rows, seed and settings share a trained autoencoder as an artifact.
+    on the mean squared error of normalized pixels, on the CPU. With ``epochs=0``, the initial weights are used. All
+    runs with the same data, rows, seed and settings share a trained autoencoder as an artifact.
 
     Raises:
         UserError: All images are equal, or training diverges.
@@ -169,7 +169,7 @@ def space(
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
     """Train ``model`` in place on ``pixels`` [N, C, H, W]; return each epoch's mean loss.
 
-    The batch order is drawn from a keyed random stream.
+    The batch order is seeded by the run's seed.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []

@@ -1,6 +1,6 @@
 """Texts as points, for distances between data.
 
-Points are TF-IDF with a truncated SVD, or the model's last hidden state at [CLS].
+A point is a TF-IDF vector after a truncated SVD, or the model's last hidden state at [CLS].
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from knot_runner.util.errors import UserError
 
 #: Number of texts that an encoder reads at once.
 TEXTS_AT_ONCE = 64
-#: A spread smaller than this share of the features is a rounding error.
+#: A standard deviation below this fraction of the features' size is a rounding error.
 ROUNDING = 1e-6
 #: Function that converts texts to features [N, d], before they are centered and scaled.
 Features = Callable[[Examples], np.ndarray]
@@ -36,10 +36,10 @@ Features = Callable[[Examples], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class TextSpace:
-    """The feature space of a task's texts, points [d]: (features - ``center`` [d]) / ``scale``.
+    """The feature space of a task's texts. A point is (features - ``center``) / ``scale``, a vector of shape [d].
 
-    All features have the same scale, so that distances keep their order. This scale makes the mean variance of a
-    feature over the fitted texts 1, as for normalized pixels.
+    ``scale`` is the same number for all features, so that the order of distances does not change. It is chosen such
+    that, over the texts used for fitting, the mean variance of a feature is 1, as for normalized pixels.
     """
 
     features: Features
@@ -57,10 +57,10 @@ class TextSpace:
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Return the space that ``spec`` describes, fitted on its part of ``pool`` with the run's seed.
+    """Return the space that ``spec`` describes, fitted with the run's seed on the texts that ``spec`` selects.
 
     Raises:
-        UserError: A setting of ``spec`` does not fit these texts.
+        UserError: A setting of ``spec`` does not fit the texts.
     """
     if spec is None:
         raise UserError("required for texts, but not set. See conf/base/features.yaml for its keys", "features")
@@ -79,7 +79,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def read_pool(context: RunContext, spec: TextFeatures | None) -> TextPool:
-    """Return the pool of a task's labeled texts, by ``partition.by``, with a note on the features ``spec``.
+    """Return all labeled texts of a task, grouped by ``partition.by``, with a note on the features ``spec``.
 
     Raises:
         UserError: The texts cannot be read.
@@ -107,7 +107,7 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
-    """Return the texts used to fit features, and their name in notes."""
+    """Return the texts used to fit features, and the name of these texts in notes."""
     if spec.fitted_on == "clients":
         return pool.train, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
@@ -118,14 +118,14 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
 
 
 def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
-    """Fit scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
+    """Fit TF-IDF (words of two letters or more, rows of norm 1) and a randomized truncated SVD of scikit-learn."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     counter = TfidfVectorizer(max_features=spec.words)
     try:
         counted = counter.fit_transform(plain_texts(fitted))
-    except ValueError:  # "empty vocabulary"
+    except ValueError:  # scikit-learn: "empty vocabulary"
         problem = f"none of the {len(fitted)} training texts of {called} has a word of two letters or more"
         raise UserError(problem, "features", hint="Use features.kind=cls") from None
     most = min(counted.shape)
@@ -135,12 +135,12 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
         raise UserError(problem, "features.components", hint=f"Use at most {most}")
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
-        svd.fit(counted)  # the thread count changes the last digits; equal texts, refused later, have no variance
+        svd.fit(counted)  # the thread count changes the last digits; equal texts (rejected later) cause warnings
     return lambda texts: svd.transform(counter.transform(plain_texts(texts)))
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Return each text with its earlier utterances and its second sentence, for word counts."""
+    """Return each text, including earlier utterances and the second sentence, for word counts."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 
@@ -151,7 +151,7 @@ def plain_texts(examples: Examples) -> list[str]:
 def _cls(context: RunContext, pool: TextPool) -> Features:
     """Return the last hidden state at [CLS] of the clients' initial model.
 
-    It is computed without dropout, in float32, on the CPU.
+    The features are computed without dropout, in float32, on the CPU.
     """
     settings = context.settings
     model, tokenizer = as_kind(settings.model, ModelSettings), load_tokenizer(context, pool.whole)

@@ -32,17 +32,17 @@ from knot_runner.pipelines.context import RunContext, as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Return role -> the stage that trains on data sets with this role."""
+    """Return, for each role of a data set, the settings of the stage that trains on data sets with this role."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Return the examples used from a split: for ``train`` at most the stage's ``max_examples``, in their order.
+    """Return the examples of a split that the run uses, in their order.
 
-    They are sampled with the run's seed. With the same seed, a smaller limit selects a subset of the examples for a
-    larger limit.
+    For ``train``, these are at most ``max_examples`` of the stage, sampled with the run's seed. With the same seed, a
+    smaller limit selects a subset of the examples that a larger limit selects.
     """
     examples = dataset.splits[split]
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
@@ -61,12 +61,12 @@ def party_federation(
 ) -> PartyFederation:
     """Return the federation of ``task``.
 
-    Without a transfer set, the server's examples are used for distillation.
+    If the task has no transfer set, the server's examples are used as transfer set.
 
     Args:
         settings: The run's settings.
         task: The data sets.
-        save: Puts the used examples of a data set's split into the store.
+        save: Function of (data set, split, examples) that stores the examples and returns the reference.
         networks: The network of each data set's party.
         more: Further fields of the federation.
     """

@@ -1,4 +1,4 @@
-"""Conversion of a task's texts to a federation: one vocabulary, cached encoded texts, and a network per party."""
+"""Conversion of a task's texts to a federation: one vocabulary, encoded texts in the store, and a network per party."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from knot_runner.util.files import Facts, sha256
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Minimum number of texts in a training or validation part. With fewer texts, the run would fail later.
+#: Minimum number of texts in a training or validation split. With fewer texts, the run would fail later.
 MIN_ROWS = 2
 
 
 def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
-    """Encode every split of every data set (cached); return the federation.
+    """Encode every split of every data set, unless it is in the store; return the federation.
 
     ``bias``: also create random texts to measure probability biases.
 
@@ -88,7 +88,7 @@ def load_tokenizer(context: RunContext, task: PartyTask) -> Tokenizer:
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """Return all training texts. Texts that parties share (a student and its teachers) count once."""
+    """Return all training texts. A text that several parties have (a student and its teachers) counts once."""
     trains = [as_kind(dataset.splits["train"], Examples) for dataset in task.datasets.values()]
     if all(train.texts is trains[0].texts for train in trains) and task.read:
         trains = trains[:1]
@@ -96,7 +96,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Return the identity of a pretrained encoder, as part of an artifact's key."""
+    """Return the identity of a pretrained encoder, which is part of the key of artifacts."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -183,7 +183,7 @@ class TextStore:
         return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
     def _put(self, content: Facts, make: Callable[[], Examples], max_length: int | None = None) -> Ref:
-        """Encode the examples of ``make``, unless the store has texts with this ``content``."""
+        """Encode the examples that ``make`` returns, unless the store has texts with this ``content``."""
         length = max_length or self.context.settings.task.max_length
 
         def encoded() -> tuple[Tensors, Facts]:

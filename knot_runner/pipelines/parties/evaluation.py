@@ -61,7 +61,7 @@ def evaluate(
         after_p, before_p = _predictions(parties, tests, executor), teacher_p
     elif state.selected_epoch is not None:
         after_p, evaluated = _predictions(dict.fromkeys(tests, student), tests, executor), "global"
-    else:  # nothing was distilled: the teachers' own scores are the result
+    else:  # nothing was distilled, so the result holds the teachers' scores
         after_p = teacher_p
     write_predictions(context.folder, after_p | {f"before/{name}": before_p[name] for name in before_p})
     # inputs to the student's last layer, for some of the global model's test examples (App. C)
@@ -99,8 +99,9 @@ def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates:
 def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) -> dict[str, Measures]:
     """Return metric -> data set or ``ALL`` -> value.
 
-    ALL is the pooled value for F1 and accuracy, and the unweighted mean over data sets for SD. These rules were deduced
-    from KNOT's Tables 2 to 4: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8.
+    For F1 and accuracy, ALL is computed on the pooled examples of all data sets. For the semantic distance (SD), it is
+    the unweighted mean over data sets. These rules were deduced from KNOT's Tables 2 to 4: the mean SD agrees with 24
+    of 24 rows, the pooled accuracy with 8 of 8.
     """
     of_data_sets = _measured(predictions, coordinates)
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
@@ -116,7 +117,7 @@ def measure_all(predictions: dict[str, Predictions], coordinates: np.ndarray) ->
 def _baselines(
     teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor
 ) -> dict[str, Predictions]:
-    """Return the predictions of every teacher, and of several teachers' ensemble, on the global model's test set."""
+    """Return the predictions of every teacher, and of the ensemble if there are several, on the global test set."""
     server, clients, tests = federation.server, {client.name for client in federation.clients}, {}
     for party in teachers:  # clients see the original images, even if the server sees a view of the images
         tests[party] = server.originals.get("test", server.test) if party in clients else server.test
@@ -128,7 +129,7 @@ def _baselines(
 
 
 def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Return the predictions of each party's model on the party's test set, for parties with both."""
+    """Return the predictions of each party's model on the party's test set, for parties that have a test set."""
     names = [name for name in tests if name in models]
     predicted = executor([models[name].predict("predictions", tests[name]) for name in names])
     predictions = {}
@@ -188,7 +189,7 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Return the request for the model's ``output`` on stored ``examples``."""
+        """Return the request that computes the model's ``output`` (logits or features) on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
@@ -210,7 +211,7 @@ def parties_after(federation: PartyFederation, state: StageState) -> dict[str, T
 
 
 def _models_of(federation: PartyFederation, weights: dict[str, str]) -> dict[str, TrainedModel]:
-    """Return the models of ``weights``, by party. Students have the server's network."""
+    """Return each party's model, given its stored ``weights`` by party. Students have the server's network."""
     networks = {party.name: party.network for party in federation.teachers}
     return {
         party: TrainedModel(party, networks.get(party, federation.server.network), ref_of(name))
@@ -225,7 +226,7 @@ def probabilities_of(predicted: Artifact) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FinishedRound:
-    """A round's requests, their artifacts in the same order, and the method's state after the round."""
+    """A finished round: the requests, the artifact of each request, and the method's state after the round."""
 
     requests: list[StageRequest]
     artifacts: list[Artifact]

@@ -103,10 +103,10 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raise :class:`UserError` for a teacher that does not fit the student of ``task``.
+    """Raise :class:`UserError` if a finished run's model, used as teacher, does not fit the student of ``task``.
 
-    A teacher from another task, or from a run on other data, is refused, because its training examples may include test
-    examples of the student.
+    A teacher from another task, or from a run on other data, is rejected, because the teacher's training examples may
+    include test examples of the student.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -143,7 +143,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 
 
 def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts:
-    """Return the run's weights and facts about them, after checking that they fit ``network``.
+    """Check that the finished run's weights fit ``network``; return the weights, and facts about the weights.
 
     Raises:
         UserError: The weights do not fit.
@@ -155,8 +155,8 @@ def _weights(key: str, teacher: RunTeacher, network: Network) -> TensorsAndFacts
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)
-        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # which no engine reads
-    except RuntimeError:  # other shapes
+        fits = not unexpected and all(name.endswith("num_batches_tracked") for name in missing)  # engines ignore them
+    except RuntimeError:  # raised if shapes differ
         fits = False
     if not fits:
         problem = f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes"

@@ -1,4 +1,4 @@
-"""Personalization of clients' models after the rounds, evaluated on all clients' test examples.
+"""Personalization of clients' models after the last round, and evaluation on all clients' test examples.
 
 Start in ``personalized.py``.
 """

@@ -1,4 +1,4 @@
-"""The K x K record: results of every client's model on every client's test examples, with few logits in memory."""
+"""The K x K record: results of every client's model on every client's test examples."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ class ClientMatrix:
     """The K x K record of clients' models.
 
     Attributes:
-        examples, correct, loss: Numbers of test examples and of correct predictions (int32), and the summed loss
-            (float64, nats), each [K, K]: client k's model (row) on client j's test examples (column).
-        global_correct: Correct predictions [K] of the global model, if the method has one.
+        examples, correct, loss: The number of test examples, the number of correct predictions (both int32), and the
+            summed loss (float64, nats). Each has shape [K, K]: the row is the client of the model, the column the
+            client of the test examples.
+        global_correct: The number of correct predictions of the global model on each client's test examples, shape [K];
+            None if the method has no global model.
     """
 
     examples: Tensor
@@ -47,9 +49,10 @@ class ClientMatrix:
 
 
 def logits_on(run: FederatedContext, tests: TestRows, models: Iterable[tuple[int, ClientModel]]) -> Iterator[Tensor]:
-    """Yield the logits [N, C] on ``tests.rows`` of each client's model, with a few models in memory at a time.
+    """Yield the logits of each client's model on ``tests.rows``, shape [N, C], with few models in memory at a time.
 
-    Models that share the first model's body (FedPer, FedRep) name this body in their requests.
+    If a model has the same body (all layers except the head) as the first model (FedPer, FedRep), its request says so,
+    and the engine computes the inputs of the head only once.
     """
     federation = run.federation
 

@@ -1,7 +1,8 @@
-"""Personalization after the rounds of a federated method: clients' own models, evaluated on all clients' test examples.
+"""Personalization after the last round of a federated method, and evaluation of all clients' models at every point.
 
-All variants share one training of the rounds (an artifact, as for clusters). All models of a point are evaluated
-together, and only counts stay in memory. Models that may be deployed are stored in files.
+A point is a time of the personalization, and a mixing weight, at which one model of every client is evaluated. Runs
+that differ only in personalization share the rounds (an artifact, as for clusters). All models of a point are evaluated
+together, and only the numbers of correct predictions stay in memory. Models that may be deployed are stored in files.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ MODELS_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class PersonalModels:
-    """The ``models`` that clients deploy, by client (empty if they would take too much memory).
+    """The personalized ``models`` that clients deploy, by client; empty if they would take too much memory.
 
     Attributes:
-        predictions: The models' predictions on their clients' test examples.
+        predictions: The predictions of each client's model on the client's own test examples.
         measures: The metrics computed from the K x K record.
         flops: The FLOPs of training the models, None if unknown.
     """
@@ -64,7 +65,7 @@ class PersonalModels:
 
 
 def personalize(run: FederatedContext, state: FederatedState, record: RunRecord) -> PersonalModels:
-    """Run each client's personalization after the rounds, which ended in ``state``; return the deployed models."""
+    """Run the personalization that follows rounds with the final ``state``; return the models that clients deploy."""
     context, work = run.context, _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
     state, rows = run_rounds(work.advance, commits, work.begin)
@@ -80,7 +81,7 @@ def personalize(run: FederatedContext, state: FederatedState, record: RunRecord)
 
 
 class _Work:
-    """One run's personalization.
+    """The personalization of one run.
 
     In addition to the method's state, the state holds the record of every point: ``record/correct`` [points, K, K],
     ``record/loss`` [points, K, K], ``record/valid`` [points, K], and ``record/logits`` [points, M, C]. The logits are
@@ -100,7 +101,7 @@ class _Work:
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
-        """Return the points whose models may be deployed; none, with a note, if they would take too much memory."""
+        """Return the points whose models may be deployed; an empty range, and a note, if these need too much memory."""
         points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:
@@ -120,7 +121,7 @@ class _Work:
         }
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
-        """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.Advance`."""
+        """Run one round and evaluate the models: see :data:`~knot_runner.pipelines.rounds.Advance`."""
         kind, spec, federation, flops = self.kind, self.spec, self.federation, self.run.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)
         if not requests:
@@ -135,7 +136,7 @@ class _Work:
         return state, row
 
     def _record(self, state: FederatedState, number: int, models: ClientModels) -> None:
-        """Evaluate the ``models`` of point ``number`` and record the counts.
+        """Evaluate the ``models`` of point ``number``; record the number of correct predictions and the loss.
 
         Raises:
             DivergedError: A logit is not finite.
@@ -218,7 +219,7 @@ class _Work:
         return torch.stack(losses) / self.start.examples[client].double()
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
-        """Return the predictions of each client's model on its own test examples, whose ``logits`` [M, C] are given."""
+        """Return the predictions of each client's model on the client's own test examples, from ``logits`` [M, C]."""
         federation, sizes = self.federation, [len(rows) for rows in self.federation.rows("test")]
         parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
         clients = [*federation.numbers, *federation.unseen]

@@ -6,11 +6,11 @@ In every iteration, with the server's measure xi and the position t on each geod
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
 After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
-on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it approaches
-a floor that decreases with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a
-coupling that is not optimal, although Theorem 2 states that it vanishes. This is not a rounding error: with a
-start_scale far below the samples' spread the excess is 5 times smaller, and with a random t 10 times smaller (200 + 200
-points of two Gaussians in 2-D).
+on a geodesic between mu and nu (eq. 6). In general, the excess of the sum over W(mu, nu) does not converge to 0. In
+approximate mode, the excess approaches a lower bound that decreases with the number S of points. In exact mode at t =
+1/2, on finite samples, the excess stops near 1e-4 of the distance at a coupling that is not optimal, although Theorem 2
+states that the excess vanishes. This is not a rounding error: with a start_scale far below the samples' spread the
+excess is 5 times smaller, and with a random t 10 times smaller (200 + 200 points of two Gaussians in 2-D).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from knot_runner.util.errors import UserError
 class Client:
     """A client's local samples, which are never sent.
 
-    ``name`` keys this client's random draws (t, noise) and must be unique. With ``options.privacy``, the samples are
-    clipped and all messages contain noise.
+    ``name`` seeds this client's random draws (of t and of noise) and must be unique. With ``options.privacy``, the
+    samples are clipped and all messages contain noise.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
@@ -43,7 +43,8 @@ class Client:
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """Return the interpolating measure from ``xi`` towards the samples.
 
-        If t is random, the server does not learn t. ``trace``: also send the distances on both sides of the measure.
+        If t is random, it is not sent to the server. ``trace``: also send the distances from the measure to ``xi`` and
+        to the samples.
         """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
@@ -52,7 +53,7 @@ class Client:
             measure = Measure(noisy_points(measure.points, t, self._options.privacy, rng), measure.weights)
         if not trace:
             return Message(measure)
-        # an exact measure lies on a geodesic: its distance to the samples is known
+        # an exact measure lies on a geodesic, so its distance to the samples follows from W_2
         exact = self._options.mode == "exact"
         remainder = (1 - t) * distance if exact else wasserstein(measure, self._samples)
         sent = self._released(distance, "distance", iteration), self._released(remainder, "remainder", iteration)
@@ -71,7 +72,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """The distance W(mu, nu) that the server computed, and the values over K iterations."""
+    """The distance W(mu, nu) that the server computes, and values of all K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -79,13 +80,13 @@ class FederatedDistance:
     xi: Measure
     #: [K] number of points of each xi^k
     supports: list[int]
-    #: [K] estimates that the server computes without receiving distances (Theorem 3.2); empty for random t
+    #: [K] estimates from measures alone, without any distance from clients (Theorem 3.2); empty for random t
     server_only: list[float]
     #: total (epsilon, delta) of each client, by basic composition; None without privacy
     spent: tuple[float, float] | None
     #: traced runs: [K] value after each iteration; the last is ``value``
     values: list[float]
-    #: traced runs: [K] A^(k), the sum of the four distances, which never rises in exact mode (Theorem 2)
+    #: traced runs: [K] A^(k), the sum of the four traced distances, which does not increase in exact mode (Theorem 2)
     sums: list[float]
     #: traced runs: xi^0 .. xi^K
     measures: list[Measure]
@@ -94,11 +95,11 @@ class FederatedDistance:
 def federated_distance(
     mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """Return W_2 between the samples of two clients with ``dimension`` features, as the server computes it.
+    """Return W_2 between the samples of two clients, as the server computes it. ``dimension``: number of features.
 
-    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode this doubles
-    the work, and it reveals more to the server than the algorithm needs. ``draws``: random generator for the initial
-    points and for the server's t if t is random.
+    ``trace``: clients also send distances in every iteration, to show the convergence. In approximate mode, tracing
+    doubles the work. It also reveals more to the server than the algorithm needs. ``draws``: random generator for the
+    initial points and for the server's t if t is random.
     """
     # xi^0: points of N(0, start_scale^2 I), of equal masses
     xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
@@ -118,7 +119,7 @@ def federated_distance(
     spent = compose_privacy(options.privacy, releases) if options.privacy else None
     if not trace:
         return FederatedDistance(value, xi, supports, server_only, spent, [], [], [])
-    values = [*totals[1:], value]  # the totals sent in iteration k are of xi^(k-1)
+    values = [*totals[1:], value]  # the distances sent in iteration k are those of xi^(k-1)
     return FederatedDistance(value, xi, supports, server_only, spent, values, sums, measures)
 
 

@@ -21,10 +21,11 @@ MAX_UNITS = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """Points [n, d] (float64) with masses: ``weights`` [n] are positive, in any unit. None: all masses are equal.
+    """A discrete measure: ``points`` [n, d] in float64, and positive ``weights`` [n], their masses in any unit.
 
-    Weights of an integer type are *counts*. Transport plans between measures with counts are computed in integers
-    (:func:`common_masses`), so that repeated interpolation loses no mass to rounding.
+    If ``weights`` is None, all masses are equal. Weights of an integer type are *counts*. Transport plans between
+    measures with counts are computed in integers (:func:`common_masses`), so that repeated interpolation loses no mass
+    to rounding.
 
     Raises:
         UserError: Points are empty, not finite or not a matrix, or weights do not fit.
@@ -76,7 +77,7 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, float]:
-    """Return the masses of both measures in one unit, float64 [n] and [m], and their common sum.
+    """Return the masses of both measures in the same unit, float64 [n] and [m], and the sum of either.
 
     Measures with counts get integer masses, whose sum is the least common multiple of the two totals. Sums and
     differences of these integers are exact in float64, and so is every flow of the network simplex. (The published code
@@ -92,7 +93,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     unit = math.lcm(of_a, of_b)
     if unit > MAX_UNITS:
         raise UserError(f"masses of {of_a} and {of_b} parts have no common unit within 2^53 parts", "samples")
-    # multiplied in whole numbers: every product is at most ``unit``
+    # computed in integers, because every product is at most ``unit``
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 
@@ -101,7 +102,7 @@ _ROUNDING = 1e-14
 
 
 def transport(first: Measure, second: Measure) -> tuple[ndarray, float, float]:
-    """Return the optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
+    """Return the optimal plan [n, m], the sum of the plan's entries, and W_2 between the two measures.
 
     Between measures with counts, the plan's entries are integers.
     """
@@ -118,16 +119,18 @@ def wasserstein(first: Measure, second: Measure) -> float:
 def interpolate(
     first: Measure, second: Measure, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return the measure at ``t`` (0: first, 1: second) of a geodesic from ``first`` to ``second``, and their W_2.
+    """Return the measure at ``t`` (from 0 to 1) on a geodesic from ``first`` to ``second``, and W_2 of these two.
 
-    ``exact`` (eq. 5): one point for each entry of the optimal plan. The plan has at most n + m - 1 entries, and n
-    entries if n = m and all masses are equal. A chain of interpolations between samples of equal size n, with counts,
-    therefore stays at n points. Between samples of different sizes, each step adds at most the second measure's size
-    minus one. The number of points never exceeds the number of mass units. No entry is dropped. The published code
-    drops entries below 1e-5, which loses mass and makes the distance increase again as supports grow.
+    ``exact`` (eq. 5): the result has one point for each nonzero entry of the optimal plan. The plan has at most n + m -
+    1 entries, and n entries if n = m and all masses are equal. Repeated interpolation between samples of equal size n,
+    with counts, therefore always gives n points. Between samples of different sizes, each interpolation adds at most
+    the size of the second measure minus one. The number of points never exceeds the number of mass units. No entry is
+    dropped. The published code drops entries below 1e-5, which loses mass and makes the distance increase again as
+    supports grow.
 
-    ``approximate`` (eq. 10, barycentric projection): the points and masses of ``first``. Each point moves towards the
-    mean of the points that receive its mass. The result equals ``exact`` if n = m and all masses are equal (Theorem 1).
+    ``approximate`` (eq. 10, barycentric projection): the result has the masses of ``first``. Each point of ``first``
+    moves towards the mean of those points of ``second`` that receive its mass. The result equals ``exact`` if n = m and
+    all masses are equal (Theorem 1).
     """
     plan, unit, distance = transport(first, second)
     if mode == "approximate":
@@ -136,7 +139,7 @@ def interpolate(
     counted = first.counts is not None and second.counts is not None
     rows, columns = np.nonzero(plan > (0.0 if counted else _ROUNDING))
     points, weights = (1 - t) * first.points[rows] + t * second.points[columns], plan[rows, columns]
-    if counted:  # in lowest terms
+    if counted:  # divided by the greatest common divisor
         counts = weights.astype(np.int64)
         counts //= np.gcd.reduce(counts)
         weights = None if (counts == 1).all() else counts

@@ -1,4 +1,4 @@
-"""Optimal transport plans by the network simplex, which runs until convergence, and squared Euclidean costs."""
+"""Optimal transport plans by the network simplex algorithm, run until convergence, and squared Euclidean costs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def squared_distances(x: ndarray, y: ndarray) -> ndarray:
 
 
 def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = None) -> tuple[ndarray, float]:
-    """Return the plan [n, m] with the lowest total ``cost`` [n, m] between masses a [n] and b [m], and its total cost.
+    """Return the plan of lowest total cost, shape [n, m], from masses a [n] to masses b [m], and this total cost.
 
-    Plan and total are in the unit of a and b, which must have the same sum. Without a and b, each side has equal masses
-    with sum 1. Integer masses give an integer plan.
+    ``cost`` has shape [n, m]. Plan and total cost are in the unit of a and b, which must have the same sum. Without a
+    and b, the masses of each measure are equal and sum to 1. Integer masses give an integer plan.
 
     Raises:
         UserError: Costs are not finite.
@@ -63,10 +63,10 @@ def optimal_plan(cost: ndarray, a: ndarray | None = None, b: ndarray | None = No
 
 
 def _solved(cost: ndarray, a: ndarray, b: ndarray) -> ndarray:
-    if cost.shape[0] < cost.shape[1]:  # the simplex is 1.4 to 2.7 times as fast from the larger side
+    if cost.shape[0] < cost.shape[1]:  # 1.4 to 2.7 times as fast with the larger measure first
         return _solved(np.ascontiguousarray(cost.T), b, a).T
     cap = PIVOTS + PIVOTS_PER_POINT * sum(cost.shape)
-    with warnings.catch_warnings(action="ignore"):  # POT's warning on the cap: repeated below with numbers
+    with warnings.catch_warnings(action="ignore"):  # replaces POT's warning about the number of pivots by the one below
         plan, log = ot.emd(a, b, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False)
     code = log["result_code"]
     if code == STOPPED:

@@ -1,17 +1,18 @@
 """The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for the messages of a FedWaD client.
 
-Neighboring data sets differ in one sample, which is replaced by any other one in the ball of radius ``clip``. The
+Neighboring data sets differ in one sample, which is replaced by any other point in the ball of radius ``clip``. The
 number of a client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
 
 * points of an approximate interpolating measure, z + t (mean - z) for S known points z: **2 clip t sqrt(S)**. Each mean
   lies in the ball, so no point moves by more than 2 clip t. There is no better bound: if several plans are nearly
-  optimal, one sample decides between them and all means may change at once. The bound holds for *any* two data sets in
-  the ball, so this release protects a client's whole data set, and needs much noise.
-* a distance W_2(own samples, a known measure): **2 clip sqrt(m)**, where m is the largest mass of a sample, usually
-  1/n: the largest W_2 between neighbors.
+  optimal, a single sample can change which plan is optimal, and so change all means. The bound holds for *any* two data
+  sets in the ball, so this release protects a client's whole data set, and needs much noise.
+* a distance W_2(the client's samples, a known measure): **2 clip sqrt(m)**, where m is the largest mass of a sample,
+  usually 1/n. This is the maximum W_2 between neighboring data sets.
 
-Masses of an approximate measure are those of the first measure and do not depend on a client's data. Masses and size of
-an exact measure do, and noise cannot protect them. Privacy is therefore available for mode=approximate only.
+The masses of an approximate measure are those of the first measure, so they do not depend on a client's data. The
+masses and the size of an exact measure depend on the data, and noise cannot protect these. Privacy is therefore
+available for mode=approximate only.
 
 Each single release is (epsilon, delta)-private. Noise in floating point from a generator whose seed the server knows
 gives no real protection: this simulates the cost of privacy on one machine.
@@ -48,7 +49,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
     """
-    low, high = -50.0, 50.0  # logarithms
+    low, high = -50.0, 50.0  # bounds of the logarithm of the multiplier
     log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
     return math.exp(log_multiplier)
 
@@ -68,7 +69,7 @@ def noisy_points(means: ndarray, t: float, privacy: PrivacySettings, rng: np.ran
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
     """Add noise to a distance that was computed from a client's own samples, and clip negative results to 0.
 
-    ``heaviest`` is the largest mass of any single sample.
+    ``heaviest`` is the largest mass of a sample.
     """
     sensitivity = 2 * privacy.clip * math.sqrt(heaviest)
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))

@@ -1,9 +1,10 @@
-"""The server of FedWaD, which reads messages and its own measures, but no samples (Algorithm 1, lines 7 and 10).
+"""The server of FedWaD, which reads messages and the server's measures, but no samples (Algorithm 1, lines 7 and 10).
 
 :class:`Message` holds everything that a client sends, so this type is the privacy boundary. The boundary limits the
 content of messages, but not the conclusions that the server can draw. Given xi and t, the server can solve eq. 10 for
 the mean of the samples assigned to each point of xi. With as many points as samples, or in exact mode, these means are
-the samples. A random t, known only to the client, blurs them a little. Only noise (``privacy``) gives a guarantee.
+the samples. If t is random and known only to the client, the server can compute these means only approximately. Only
+noise (``privacy``) gives a guarantee.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Draws = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One reply of a client to a measure xi. Fields that are not sent are None."""
+    """A client's reply to a measure xi from the server. Fields that are not sent are None."""
 
     #: interpolating measure between xi and the client's samples
     measure: Measure | None = None
@@ -33,14 +34,14 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Return the position of an interpolation on the geodesic: ``t``, or a draw from U(0, 1) keyed by ``names``."""
+    """Return the position of an interpolation on the geodesic: ``t``, or a draw from U(0, 1) seeded by ``names``."""
     return float(draws(*names).random()) if t == "random" else float(t)
 
 
 def next_measure(
     first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """Return xi^k between the clients' measures, and the W_2 between the clients' measures.
+    """Return xi^k, interpolated between the measures of the two clients, and the W_2 between these measures.
 
     xi^k is computed from the second measure to the first, as in the public code. This W_2 equals W(xi_mu, xi^k) +
     W(xi^k, xi_nu), because xi^k lies on the geodesic between the two measures. In approximate mode this follows from

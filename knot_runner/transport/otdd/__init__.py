@@ -1,6 +1,6 @@
-"""Distances between sets of labeled samples, federated and exact (OTDD, Alvarez-Melis and Fusi 2020; FedWaD 4, D.3).
+"""Optimal transport dataset distance (OTDD, Alvarez-Melis and Fusi 2020), exact or by FedWaD (FedWaD 4, D.3).
 
-``computed_distances`` computes the distances between all sets.
+``computed_distances`` computes the distances between all pairs of sets of labeled samples.
 """
 
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points

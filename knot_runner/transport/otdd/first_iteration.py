@@ -1,11 +1,10 @@
-"""Each client's part of iteration 1, which all its distances share. Also random draws of pairs, and inputs of workers.
+"""Each client's work in iteration 1, which is the same for all pairs; also random draws, and inputs of workers.
 
-The means of FedWaD's measures are computed separately from the centered measures. With equal masses on all sides, the
-mean of a measure between ``a`` and ``b`` at t is ``(1 - t) a + t b``, whatever the plan. The plan does not depend on
-the means, and ``W2^2 = |difference of the means|^2 + W2^2 of the two centered measures``. The stacked products
-(tile_distances.py) therefore use centered points, so that a large common offset of the features costs no precision in
-float32.
-The means themselves are float64.
+The means of FedWaD's measures are computed separately from the centered measures. If all points have equal masses, a
+measure interpolated at t between measures with the means ``a`` and ``b`` has the mean ``(1 - t) a + t b`` for any plan.
+The plan does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of the two centered measures``.
+The stacked products (tile_distances.py) therefore use centered points, so that a large common offset of the features
+costs no precision in float32. The means themselves are float64.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSe
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
-#: Keys of the two random streams of one seed.
+#: Names of the two random streams of a seed.
 START_KEY, TIMES_KEY = 0, 1
 
 
@@ -37,7 +36,7 @@ def first_points(features: int, options: OtddSettings, seed: int) -> ndarray:
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> ndarray:
     """Return t of every interpolation [K, 3] for sets i and j: at the first client, the second client and the server.
 
-    Row k does not depend on K.
+    Row k is the same for any K.
     """
     if options.t == "random":
         return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
@@ -50,15 +49,15 @@ def centered(points: ndarray) -> ndarray:
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """Return ``table`` with its class vectors relative to their mean over the samples."""
+    """Return ``table`` with class vectors relative to the mean class vector of the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
 def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) -> ndarray:
-    """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
+    """Return inner products of the augmented means of the first points and of the N sets, shape [1 + N, 1 + N].
 
-    The origin is the mean over the sets' means. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the mean
-    features of each set; ``tables``: each set's classes, with features relative to the set's mean.
+    The average of the sets' means is subtracted first. ``start`` [S, d + L]: the first points; ``means`` [N, d]: the
+    mean features of each set; ``tables``: the classes of each set, with class vectors relative to the mean of the set.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -69,11 +68,11 @@ def mean_products(start: ndarray, means: ndarray, tables: Sequence[ClassTable]) 
 
 
 def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
-    """Return squared distances [m, 2] between the last measure's mean and the means of each pair's two sets, float64.
+    """Return squared distances between the mean of a pair's last measure and the means of the pair's sets, [m, 2].
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
-    The last measure's mean is a weighted mean of three means: of the first points and of the two sets. Only its three
-    weights [m, 3] are computed.
+    The result is float64. The mean of the last measure is a weighted average of three means: of the first points, and
+    of the two sets. Only the three weights are computed, shape [m, 3].
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
     for at in times.swapaxes(0, 1)[..., None]:
@@ -87,13 +86,13 @@ def mean_terms(pairs: ndarray, times: ndarray, products: ndarray) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
+    """One client's results of iteration 1. They are the same for all pairs and do not depend on t.
 
     Attributes:
         spread: Mean squared distance of the client's augmented points from their mean.
-        means: For each first point, the mean features and class masses [S, d + k] of the samples that receive its
-            mass.
-        heights: Potentials [S] of the transport plan (small_support.py).
+        means: For each of the S first points, the mean features and class masses of the samples that receive its mass,
+            shape [S, d + k].
+        heights: Dual potentials [S] of the transport plan (small_support.py).
     """
 
     spread: float
@@ -104,7 +103,8 @@ class FirstIteration:
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) -> ndarray:
     """Return rows [n, d + k]: features minus ``center`` [d], followed by the one-hot class of the sample.
 
-    One product thus covers features and labels. The difference is computed in float64, before the cast to ``dtype``.
+    One matrix product of these rows then covers features and labels. The difference is computed in float64, before the
+    cast to ``dtype``.
     """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
@@ -115,7 +115,7 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: ndarray) ->
 
 
 def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Return the client's part of iteration 1.
+    """Return the client's results of iteration 1.
 
     ``rows`` [n, d + k] and the class statistics in ``table`` are relative to the client's mean.
     """
@@ -132,7 +132,7 @@ def first_iteration(rows: ndarray, table: ClassTable, options: OtddSettings, see
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of all label parts [m_y, vec(B_y)], stored instead of the vectors themselves.
+    """Inner products of all label vectors [m_y, vec(B_y)], stored instead of the vectors.
 
     ``gram`` [R, R] covers the S first points of the interpolating measure, then every set's classes, then one row of
     zeros. The ``counts[c]`` classes of set c begin at ``begins[c]``.
@@ -173,7 +173,7 @@ MEASURES, SCORES = 2**26, 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """The input of a worker: m pairs, with everything that their distances need.
+    """The input of a worker: m pairs of sets, and all data from which the distances of these pairs are computed.
 
     A tile holds ``pairs`` [m, 2], each pair's random draws [m, K, 3], the centered features [S, d] of the first points,
     and the statistics of the pairs' sets. It also holds the products of each pair's label parts
@@ -189,11 +189,11 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Return the pairs (i, j), i < j, of each tile: all sets of one block with all sets of another.
+    """Divide all pairs (i, j), i < j, into tiles. A tile pairs the sets of two blocks, or of one block.
 
-    If possible, the sets are divided into at least five blocks. The last digits of a product depend on the other rows
-    in the stack. Tiles therefore depend only on the arguments (``largest``: samples of the largest set), and not on the
-    values that are already known or on the number of workers.
+    If possible, the sets are divided into at least five blocks. The last digits of a matrix product depend on the other
+    rows in the stack. Tiles therefore depend only on the arguments (``largest``: number of samples of the largest set),
+    not on the number of workers or on which distances are already known.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))

@@ -38,7 +38,8 @@ from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 
-#: With more plan entries (about ten seconds of work), worker processes save more time than they need to start.
+#: Number of plan entries (about ten seconds of work) above which worker processes save more time than their start
+#: takes.
 PARALLEL_FROM = 5e7
 
 SetPair = tuple[int, int]
@@ -47,11 +48,11 @@ SetPair = tuple[int, int]
 def computed_distances(
     sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, known: dict[SetPair, float]
 ) -> Iterator[dict[SetPair, float]]:
-    """Yield squared distances between sets of samples by pair (i, j), i < j: one dict for each finished tile of pairs.
+    """Yield one dict for each finished tile (group of pairs): squared distances between sets by pair (i, j), i < j.
 
-    ``known``: values of pairs that are not computed again. A tile with missing pairs is computed as a whole (a few
-    seconds), so values are bitwise equal for any ``known`` and number of ``workers``. Draws are keyed by seed and pair
-    (first_iteration.py).
+    ``known``: distances of pairs that are already computed. A tile with any other pair is computed as a whole (a few
+    seconds), so distances are bitwise equal for any ``known`` and number of ``workers``. Random draws are seeded by
+    seed and pair (first_iteration.py).
 
     Raises:
         UserError: The sets have different features, or values are too large for finite distances.
@@ -91,11 +92,11 @@ def run_tasks(
 ) -> Iterator[tuple[int, Any]]:
     """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
-    The tasks run in ``workers`` processes that share ``arrays``. With one worker, they run in this process. Raises the
-    exceptions of ``work``, and :class:`UserError` if a worker process died.
+    The tasks run in ``workers`` processes that share ``arrays``; with one worker, in this process. Exceptions of
+    ``work`` are raised here. If a worker process dies, :class:`UserError` is raised.
     """
     if workers == 1:
-        with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
+        with threadpool_limits(1, "blas"):  # as in a worker: the thread count changes the last digits
             yield from ((index, work(task, arrays)) for index, task in enumerate(tasks))
         return
     shared = SharedArrays(arrays)
@@ -118,7 +119,7 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[ndarr
     """Return the rows of every set (first_iteration.py), and the means [N, d] of the sets' features in float64.
 
     For FedWaD, the rows are in ``options.precision``, relative to each set's mean. The exact solver always uses
-    float64, and centers every pair itself.
+    float64, and centers each pair separately.
     """
     exact = options.solver == "exact"
     dtype = np.dtype("float64" if exact else options.precision)
@@ -178,11 +179,12 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[ndarray
 
 
 def least_cost(x: ndarray, y: ndarray, first: ClassTable, second: ClassTable) -> float:
-    """Return the exact OTDD of points [n, d] and [m, d] with class tables: the smallest mean cost, squared.
+    """Return the squared exact OTDD, the minimum mean cost, of two sets of points with class tables.
 
-    The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13,
-    with d(x, x') read as squared, and without the factor 1/2 of both terms in microsoft/otdd. ``spread`` is the squared
-    Frobenius distance between the covariance representations.
+    ``x`` and ``y`` are the points, of shape [n, d] and [m, d]. The cost of moving (x, y) to (x', y') is ``||x - x'||^2
+    + ||m_y - m_y'||^2 + spread(y, y')``. This is FedWaD eq. 13, with d(x, x') read as squared, and without the factor
+    1/2 of both terms in microsoft/otdd. ``spread`` is the squared Frobenius distance between the covariance
+    representations.
     """
     between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]

@@ -1,8 +1,9 @@
-"""Labeled samples, and the representation of a label by mean and covariance of its class (FedWaD 4, D.3, eq. 13-14).
+"""Labeled samples, and class statistics: a label is represented by mean and covariance (FedWaD 4, D.3, eq. 13-14).
 
-A sample (x, y) becomes the point [x, m_y, vec(B_y)]. Squared Euclidean distances between points are the OTDD costs:
-``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. In the paper, B is Sigma. The public code uses the diagonal of
-(Sigma + 1e-6 I)^{1/2}, which gives points with 3d features.
+A sample (x, y) becomes the point [x, m_y, vec(B_y)], where m_y is the mean of class y and B_y represents its covariance
+Sigma. Squared Euclidean distances between points are the OTDD costs: ``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y -
+B_y'||_F^2``. In the paper, B is Sigma. The public code uses the diagonal of (Sigma + 1e-6 I)^{1/2}, which gives points
+with 3d features.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RIDGE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class LabeledSamples:
-    """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (integers).
+    """One client's samples: finite ``points`` [n, d], float64 or float32, and integer ``labels`` [n].
 
     Raises:
         UserError: A value is not finite.
@@ -50,8 +51,8 @@ class ClassTable:
 
     Attributes:
         labels: The original labels [k], ascending.
-        vectors: [m_y, vec(B_y)] of each class, float64 [k, L].
-        mass: Each class's share [k] of the samples.
+        vectors: The vector [m_y, vec(B_y)] of each class, float64, shape [k, L].
+        mass: The fraction of the samples in each class, shape [k].
         of: Each sample's class [n], from 0 to k - 1.
     """
 
@@ -73,7 +74,7 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
 
 
 def _class_vector(points: ndarray, covariance: Covariance, part: CovarianceForm) -> ndarray:
-    """Return [m, vec(B)] of one class's points [n, d]."""
+    """Return the vector [m, vec(B)] of one class, given the points [n, d] of the class."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
     if part == "diagonal":
@@ -87,7 +88,7 @@ def _class_vector(points: ndarray, covariance: Covariance, part: CovarianceForm)
 
 
 def _root(scatter: ndarray, part: CovarianceForm) -> ndarray:
-    """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
+    """Return (sigma + RIDGE I)^{1/2}, shape [d, d], or only the diagonal, shape [d].
 
     With fewer samples than features, the root is ridge^{1/2} I + S^T U diag(c) U^T S. U and l are the eigenvectors and
     eigenvalues of the small matrix S S^T, and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.

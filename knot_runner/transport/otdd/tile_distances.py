@@ -1,4 +1,4 @@
-"""FedWaD for all pairs of a tile at once, with stacked matrix products.
+"""FedWaD for all pairs of a tile (a group of pairs of sets) at once, with stacked matrix products.
 
 A pair's interpolating measure is stored as features [S, d] and coefficients [S, B]. The coefficients express the label
 part in B = S + 2 k vectors: the label parts of the S first points, and the class vectors of the two sets. k is the
@@ -6,8 +6,8 @@ largest number of classes in a set. Every step of FedWaD takes weighted means of
 products of the label vectors (of 2 d features, or d + d^2) are needed. One product covers all points that a client must
 compare with its samples, for all of the client's pairs. The label part adds k columns to this product.
 
-Every measure is stored relative to its mean, and samples and class vectors relative to the mean of their set. Means are
-computed separately and added at the end (first_iteration.py).
+The mean of a measure is subtracted from the measure, and the mean of a set from the samples and class vectors of the
+set. The contribution of the means is computed separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from scipy.sparse import csr_array
 from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.small_support import best_plan
 
-#: From this number of points on, plans are multiplied as sparse matrices, which have at most S + n entries.
+#: If measures have at least this number of points, plans are multiplied as sparse matrices with at most S + n entries.
 SPARSE_FROM = 32
 
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
+    """The input of all iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``heights`` [m, 2, S] are the heights of the last plans, which the next plans overwrite. Points are arrays [m, S, d
-    + B].
+    ``heights`` [m, 2, S] are the dual potentials of the last plans (small_support.py), which the next plans overwrite.
+    The points of all pairs form arrays of shape [m, S, d + B].
     """
 
     tile: Tile
@@ -43,19 +43,19 @@ class TileProblem:
     def columns(self, side: int, client: int) -> slice:
         """Return the columns of a pair's points that hold the coefficients of the classes of ``client``.
 
-        ``side``: whether the client is the first or the second of the pair.
+        ``side``: 0 if the client is the first of the pair, 1 if it is the second.
         """
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """Return (pair, side) of every pair that ``client`` is part of."""
+        """Return (pair, side) for every pair that contains ``client``, as its first (side 0) or second set (side 1)."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
 def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
-    """Return the squared sum of the two final distances for each pair [m], after K iterations, float64."""
+    """Return the squared sum of the two final distances of each pair after K iterations, float64, shape [m]."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
@@ -68,7 +68,7 @@ def tile_distances(tile: Tile, rows: list[ndarray]) -> ndarray:
 
 
 def _first(problem: TileProblem) -> ndarray:
-    """Return the measures after the clients' part of iteration 1 [2, m, S, d + B], from the shared first iterations."""
+    """Return the clients' measures of iteration 1, shape [2, m, S, d + B], from each client's shared results."""
     support = problem.heights.shape[2]
     features = problem.features
     tile = problem.tile
@@ -89,7 +89,7 @@ def _move(problem: TileProblem, points: ndarray, means: ndarray, t: float, side:
 
 
 def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
-    """Return inner products [client's pairs, S, n] of the pairs' points with the client's samples, labels included."""
+    """Return inner products of the pairs' points with the client's samples, labels included: [pairs, S, n]."""
     features = problem.features
     rows = problem.rows[client]
     parts = problem.parts(client)
@@ -103,7 +103,7 @@ def _scores(problem: TileProblem, client: int, points: ndarray) -> ndarray:
 
 
 def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
-    """Return optimal plans [client's pairs, S, n] whose columns sum to 1, starting from the last heights."""
+    """Return optimal plans whose columns sum to 1, shape [pairs, S, n], starting from the last heights."""
     plans = np.empty_like(scores)
     for index, (at, side) in enumerate(problem.parts(client)):
         problem.heights[at, side] = best_plan(scores[index], problem.heights[at, side], plans[index])
@@ -113,7 +113,7 @@ def _plans(problem: TileProblem, client: int, scores: ndarray) -> ndarray:
 def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray, iteration: int) -> None:
     """Move the points of ``client``'s pairs towards the client's samples, in place in ``near`` [2, m, S, d + B].
 
-    ``points``: the server's measure. Both sides of ``near`` initially equal ``points``.
+    ``points``: the server's measures. Initially, ``near[0]`` and ``near[1]`` both equal ``points``.
     """
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
@@ -126,10 +126,10 @@ def _approach(problem: TileProblem, client: int, points: ndarray, near: ndarray,
 
 
 def _meet(problem: TileProblem, near: ndarray, iteration: int) -> ndarray:
-    """Return the server's part [m, S, d + B].
+    """Return the measures that the server interpolates between the clients' measures, shape [m, S, d + B].
 
-    Points near the second client move towards their partners near the first client. With equal masses on both sides,
-    the optimal plan is a permutation.
+    Each point of the second client's measure moves towards the assigned point of the first client's measure. Both
+    measures have S points of equal mass, so the optimal plan is a permutation.
     """
     features = problem.features
     times = problem.tile.times[:, iteration, 2].astype(near.dtype)

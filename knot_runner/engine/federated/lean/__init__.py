@@ -22,17 +22,18 @@ from knot_runner.util.workers import AHEAD, TaskPool
 
 #: Modules that are slow to import and that every worker needs.
 _PRELOADED = ["knot_runner.engine.federated.lean.worker"]
-#: Number of rows of the largest order that is sent in advance. A larger one may not fit into the pipe, and sending it
-#: would wait for the worker.
+#: An order with at most this number of rows is sent before the worker is idle. A larger order may not fit into the
+#: pipe, so that sending would block until the worker reads it.
 _FEW_ROWS = 4096
 
 
 class Lean(RequestEngine):
-    """Trains clients in ``workers`` processes with ``threads`` torch threads each.
+    """An engine that trains clients in ``workers`` processes with ``threads`` torch threads each.
 
-    With one worker, training runs in this process with ``threads`` threads. One client at a time fits into a core's
-    cache, and processes do not wait for each other as the threads of one operation do. Results are bitwise equal for
-    any number of workers. After an exception, the engine cannot be used again.
+    With one worker, training runs in this process with ``threads`` threads. A process trains one client at a time, so
+    that the client's model fits into the cache of a core. Unlike the threads of one operation, processes do not wait
+    for each other. Results are bitwise equal for any number of workers. After an exception, the engine cannot be used
+    again.
 
     ``networks``: the networks in the order of their numbers in requests; every worker trains all of them. ``plugins``:
     modules that workers import, because they may define the objective. ``make_client`` creates, in every worker, the
@@ -49,7 +50,7 @@ class Lean(RequestEngine):
         if workers == 1:
             self._clients = [make_client(network, data, test, dtype) for network in networks]
             return
-        count = AHEAD * workers + 1  # the orders in flight, and the one whose result is read
+        count = AHEAD * workers + 1  # orders that were sent, and one whose result is being read
         self._data, self._slots = SharedData(data, test), Slots.make(count, networks, dtype)
         self._free = list(range(count))
         arguments = self._slots, self._data, networks, threads, plugins, make_client
@@ -92,7 +93,7 @@ class Lean(RequestEngine):
         return client.train_client(request)
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yield the order of each request, and append its slot to ``slots``."""
+        """Yield each request as an :class:`Order` for a worker; append the number of the used slot to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)
@@ -111,7 +112,7 @@ class Lean(RequestEngine):
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Return whether both the request (without its model) and its result fit into a pipe."""
+    """Return whether the request (without the model) and the result both fit into a pipe."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 #: Images that are gathered together, rounded to whole batches. A large number is efficient, and a small one fits into
 #: the core's cache.
 _IMAGES_AT_ONCE = 1024
-#: Number of cached values (8 MB in float32) of recent inference requests: images, and the heads' inputs. The last
-#: request's values are always cached.
+#: Maximum number of cached values (8 MB in float32) of recent inference requests: images, and inputs of heads. The
+#: values of the last request are always cached.
 _KEPT_VALUES = 2**21
 
 
@@ -46,13 +46,13 @@ def make_client(network: Network, data: ClientData, test: ClientData, dtype: tor
 
 def autograd_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> Loop:
     """Return a client that trains with autograd, as in the plain loop."""
-    from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
+    from knot_runner.engine.federated.loop import Loop  # plain requests do not need this module
 
     return Loop(network, data, test, torch.device("cpu"), dtype)
 
 
 class ManualBackward:
-    """Manual forward and backward passes with in-place updates."""
+    """A client of the lean engine that trains with manual forward and backward passes and updates weights in place."""
 
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
@@ -61,7 +61,7 @@ class ManualBackward:
         self._recent: dict[tuple[object, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """Train one client; see :meth:`Engine.train`. Only plain requests use the manual backward pass.
+        """Train one client; see :meth:`Engine.train`. Requests that are not plain are trained with autograd.
 
         ``weights`` [P]: optional memory for the trained weights.
         """
@@ -89,7 +89,7 @@ class ManualBackward:
             return (read if request.output == "features" else self._head(parameters, read)).clone()
 
     def _inputs(self, request: Inference) -> Tensor | Foreground:
-        """Return the images of ``request``, normalized; for many models, in the most efficient form."""
+        """Return the normalized images of ``request``; as :class:`Foreground` if this is faster for many models."""
         images = normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
         has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
         if not (request.many and has_body and len(images)):
@@ -100,8 +100,7 @@ class ManualBackward:
     def _kept(self, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return the result of ``make()``, cached by ``key`` for recent requests.
 
-        The cache helps if many models are evaluated on the same images, for example every client's model on all
-        clients' examples.
+        Caching saves work if many models are evaluated on the same images, for example the models of all clients.
         """
         value = self._recent.pop(key, None)
         if value is None:
@@ -112,13 +111,13 @@ class ManualBackward:
         return value
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
-        """Train all epochs; return (mean loss, steps). ``weights`` [P] change in place."""
+        """Train all epochs and return (mean loss, number of steps). ``weights`` (P values) change in place."""
         recipe = request.recipe
         images = normalized(self._data, request.rows, self._dtype)
         loss = self._loss(request, weights, images)
         sgd = Sgd(recipe, self._layout, weights, request.control)
         stem = self._stem(recipe, sgd, images)
-        del images  # the stem keeps them in its own layout
+        del images  # the stem has a copy in another memory layout
         _, layers = pairs(weights, self._layout)
         network = LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
         total, steps, trains = 0.0, 0, None
@@ -136,7 +135,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """Return the objective's loss. For cross-entropy, its gradient is computed in closed form."""
+        """Return the loss of the request's objective. The gradient of the cross-entropy is computed in closed form."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
@@ -179,18 +178,18 @@ class ManualBackward:
         return correct
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
-        """Return the model's output [n, classes] for normalized ``images`` [n, C, H, W]."""
+        """Return the logits, shape [n, classes], for normalized ``images`` of shape [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
         outputs = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
         return torch.cat(outputs)
 
     def _all_features(self, weights: Tensor, images: Tensor) -> Tensor:
-        """Return the head's inputs [n, features] for normalized ``images`` [n, C, H, W]."""
+        """Return the inputs of the head, shape [n, features], for all normalized ``images``, shape [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
         return torch.cat([self._features(parameters, x) for x in images.split(INFERENCE_ROWS)])
 
     def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
-        """Return the head's inputs [n, features] for normalized images [n, C, H, W]."""
+        """Return the inputs of the head, shape [n, features], for normalized images ``x``, shape [n, C, H, W]."""
         spec, (convs, layers) = self._network.spec, parameters
         layers = layers[:-1]
         if isinstance(x, Foreground):
@@ -205,13 +204,13 @@ class ManualBackward:
         return x
 
     def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
-        """Return the model's output [n, classes] for its head's inputs."""
+        """Return the logits, shape [n, classes], for the inputs ``features`` of the head."""
         logits = affine(features, parameters[1][-1])
         return torch.softmax(logits, 1) if self._softmax else logits
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield (order, crops) for consecutive blocks of ``size`` images."""
+    """Yield (order, augmentation) for consecutive blocks of ``size`` images of an epoch."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
         yield epoch.order[part], None if epoch.crops is None else epoch.crops[part]

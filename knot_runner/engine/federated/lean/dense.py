@@ -24,22 +24,25 @@ LayerPairs = tuple[list[WeightBias], list[WeightBias]]
 LARGE = 1_000_000
 
 _aten = torch.ops.aten
-#: A pixel is added image by image if at most one image in ``RARE`` differs from the background. Such an addition takes
-#: about 14 times as long as one in a dense product (measured on a core with AVX-512, with 256 outputs).
+#: A pixel is added image by image if at most one in ``RARE`` images differs from the background at this pixel. An
+#: addition then takes about 14 times as long as in a dense product (measured on a core with AVX-512, with 256 outputs).
 RARE = 16
-#: :class:`Foreground` is used if at most this share of the pixels needs a dense product.
+#: :class:`Foreground` is used if at most this fraction of the pixels needs a dense product.
 MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Return two lists of views (weight, bias) into ``vector`` [P]: of convolutions and dense layers (head last)."""
+    """Return views (weight, bias) into ``vector``: a list for the convolutions, and one for the dense layers.
+
+    ``vector`` has P values. The head is the last dense layer.
+    """
     tensors = list(flat.views(vector, layout.parameters).values())
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
-    """Compute x W' + b for x [B, in], W [out, in] and b [out]; return [B, out]."""
+    """Return x W' + b, shape [B, out], for x of shape [B, in], W of shape [out, in] and b of shape [out]."""
     weight, bias = pair
     if by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -47,7 +50,7 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Return whether oneDNN computes x W'. Only the weight's size and dtype decide, so that runs are reproducible."""
+    """Return whether to compute x W' with oneDNN; it depends only on the size and dtype of W, for reproducible runs."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -57,14 +60,17 @@ def masked_(gradient: Tensor, output: Tensor) -> Tensor:
 
 
 class Dense:
-    """Dense layers with ReLU between them: x [B, in] -> logits [B, classes]. The last layer is the head."""
+    """Dense layers with ReLU in between, which map x of shape [B, in] to logits of shape [B, classes].
+
+    The last layer is the head.
+    """
 
     def __init__(self, layers: list[WeightBias]) -> None:
         self.layers = layers
         self._inputs: list[Tensor] = []
         self._gradients: list[Tensor] = []
         self._targets: list[WeightBias] = []
-        # views are made once: at these sizes making one costs as much as using it
+        # views are created once, because at these sizes it takes as long to create a view as to use it
         self._transposed = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
         self._ones: dict[int, Tensor] = {}
 
@@ -84,17 +90,20 @@ class Dense:
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """From now on, add the gradients of the layers that the phase trains to ``targets`` (pairs like ``layers``)."""
+        """Select the layers to train, and the tensors to which their gradients are added.
+
+        ``targets``: a pair (weight, bias) for each layer; ``trains``: ``all`` parameters, the ``head`` or the ``body``.
+        """
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
         self._learning = range(first, last)
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Compute the gradients of all trained layers from the gradient with respect to the logits.
+        """Compute the gradients of all trained layers, given the gradient with respect to the logits.
 
-        ``by_features``: an additional gradient with respect to the head's input. If ``through`` is true, return the
-        gradient with respect to x [B, in], otherwise None.
+        ``by_features``: an additional gradient with respect to the input of the head. If ``through`` is true, return
+        the gradient with respect to x, shape [B, in]; otherwise return None.
         """
         lowest = -1 if through else self._learning.start
         gradients: list[Tensor | None] = [None] * len(self.layers)
@@ -110,11 +119,12 @@ class Dense:
         return gradient if through else None
 
     def accumulate(self, alpha: float) -> None:
-        """Add ``alpha`` times the gradients to their targets."""
+        """Add ``alpha`` times each gradient to its target; see :meth:`set_targets`."""
         for i in self._learning:
             (weight, bias), slope = self._targets[i], self._gradients[i].t()
             weight.addmm_(slope, self._inputs[i], alpha=alpha)
-            bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
+            # add the row sums of the slope in one operation
+            bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)
 
     def _ones_like(self, count: int, reference: Tensor) -> Tensor:
         if count not in self._ones:
@@ -141,13 +151,13 @@ class Foreground:
         self._rarely = ((differing > 0) & (differing * RARE <= count)).nonzero()[:, 0]
         self._dense = difference[:, self._often].contiguous()
         rare = difference[:, self._rarely]
-        image, self._pixel = rare.nonzero(as_tuple=True)  # one image after another
+        image, self._pixel = rare.nonzero(as_tuple=True)  # sorted by image
         self._value = rare[image, self._pixel]
         self._begins = torch.searchsorted(image, torch.arange(count))
 
     @property
     def saves(self) -> bool:
-        """Return whether this form is faster than a dense product, because few pixels must be multiplied."""
+        """Return whether this form is faster than a dense product, which holds if few pixels must be multiplied."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
@@ -155,7 +165,7 @@ class Foreground:
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:
-        """Return X W' + b [n, out] for the layer ``pair`` (weight [out, C H W], bias [out])."""
+        """Return X W' + b, shape [n, out], for a layer with the weight W [out, C H W] and the bias b [out]."""
         weight, bias = pair
         constant = torch.addmv(bias, weight, self._background)
         outputs = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())

@@ -16,7 +16,7 @@ from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sa
 
 
 class LeanNetwork:
-    """A stem, the dense layers after the stem, and the optimizer for the flat weights of both."""
+    """A stem (all layers before the dense layers), the dense layers, and the optimizer for the weights of both."""
 
     def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
@@ -30,7 +30,9 @@ class LeanNetwork:
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
-        """Take one step on batch ``number`` of the current block. ``x``: the stem's input; ``loss``: the block's loss.
+        """Take one optimizer step on batch ``number`` of the current block of images.
+
+        ``x``: the input of the stem for this batch; ``loss``: the loss of the batches of the block.
 
         All gradients are computed before any weight changes, because each layer's gradient needs the weights of the
         layers above.
@@ -52,8 +54,9 @@ class Sgd:
 
     Momentum is computed as in torch. Gradients are added to their targets and never stored.
 
-    A step consists of :meth:`prepare` (everything except the gradient), adding ``alpha`` * gradient to :meth:`target`,
-    and :meth:`finish`. Each kind of phase has its own momentum, as with separate optimizers.
+    A step has three parts: :meth:`prepare` (everything except the gradient), the addition of ``alpha`` times the
+    gradient to :meth:`target`, and :meth:`finish`. A kind of phase is defined by the parameters that it trains. Each
+    kind has its own momentum, as with separate optimizers.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
@@ -101,7 +104,7 @@ class Sgd:
 
 
 def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
-    """Return weight decay + mu for every parameter [P], or None if both are 0."""
+    """Return the weight decay plus mu, one value per parameter, or None if both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None
     rate = torch.full_like(weights, recipe.weight_decay)
@@ -114,10 +117,10 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 
 
 class TemperedLoss:
-    """The cross-entropy (:class:`CrossEntropy`) of each batch of a client's examples, with a closed-form gradient.
+    """The cross-entropy of each batch of a client's examples, with a closed-form gradient (:class:`CrossEntropy`).
 
-    ``labels`` [n]; ``start_logits`` [n, C] determine per-sample temperatures; ``softmax``: whether the loss is computed
-    on the softmax of the head's output.
+    ``labels`` has shape [n]. ``start_logits``, shape [n, C], are the logits under the initial weights, which determine
+    per-sample temperatures. ``softmax``: whether the loss is computed on the softmax of the head's output.
 
     Attributes:
         scale: The factor on the head's output that :meth:`gradient` expects.
@@ -143,9 +146,9 @@ class TemperedLoss:
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """Begin a block: the examples at positions ``part`` [n'], divided into batches."""
+        """Begin a block of the client's examples at the positions ``part``, shape [n'], divided into batches."""
         self._part, size = part, self._batch
-        if len(self._truth) != len(part):  # memory and its views last from block to block
+        if len(self._truth) != len(part):  # memory and views are reused for every block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
             self._log = torch.empty_like(self._truth)
             self._truths, self._logs = self._truth.split(size), self._log.split(size)
@@ -156,7 +159,7 @@ class TemperedLoss:
             self._values, self._factors = values.split(size), (scales / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
+        """Return G, shape [B, C], and a factor f; f G is the gradient of the loss with respect to the head's output.
 
         The loss is the mean over batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output,
         and ``features`` [B, H] is the head's input.
@@ -179,11 +182,14 @@ class TemperedLoss:
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
-        return float(torch.dot(logs.double(), self._shares))  # of each row: -1 / the size of its batch
+        return float(torch.dot(logs.double(), self._shares))  # the factor of each row is -1 / (size of the row's batch)
 
 
 class AutogradLoss:
-    """Any objective, by autograd on the logits [B, C] and, if the objective ``reads`` features, on the features [B, H].
+    """The loss of any objective, with a gradient by autograd.
+
+    Autograd computes the gradient with respect to the logits, shape [B, C]. If the objective ``reads`` features, it
+    also computes the gradient with respect to the features, shape [B, H].
 
     The layers below the head use their manual backward passes.
     """
@@ -203,7 +209,7 @@ class AutogradLoss:
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :meth:`TemperedLoss.gradient`."""
         with torch.inference_mode(False), torch.enable_grad():
-            output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
+            output = logits.clone().requires_grad_()  # autograd needs a copy of a tensor created in inference mode
             read = [features.clone().requires_grad_()] if self._reads else []
             rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
             value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows, *read).mean()

@@ -1,6 +1,7 @@
-"""The layers before the dense layers in the lean engine.
+"""Stems: the layers before the dense layers in the lean engine.
 
-A stem has no layers (flattened pixels), convolutions, or the first dense layer computed from inner products of images.
+There are three kinds: flattened pixels without any layer, convolutions, and the first dense layer computed from inner
+products of images.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean.dense import WeightBias, masked_
 
 _aten = torch.ops.aten
-#: The Gram form is used if it needs at most this share of the ordinary form's multiplications.
+#: :class:`Gram` is used if it needs at most this fraction of the multiplications of an ordinary dense layer.
 MIN_SAVING = 0.8
 #: (outputs under the starting weights Z0 [B, out], Gram rows [B, n], positions [B])
 _GramBatch = tuple[Tensor, Tensor, Tensor]
@@ -31,7 +32,7 @@ class Stem:
     learns = False
 
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[Any]:
-        """Return the client's images at positions ``part`` [n'], augmented, as batches for :meth:`forward`."""
+        """Return the client's images at the positions ``part``, shape [n'], augmented and divided into batches."""
         raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:
@@ -39,16 +40,16 @@ class Stem:
         raise NotImplementedError
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """From now on, add gradients to ``targets``, which are views like the stem's own parameters."""
+        """Select the tensors to which gradients are added: one pair (weight, bias) for each layer of the stem."""
 
     def backward(self, gradient: Tensor) -> None:
-        """Compute the gradients of the parameters from the gradient with respect to the features [B, in]."""
+        """Compute the gradients of the parameters, given the gradient with respect to the features, shape [B, in]."""
 
     def accumulate(self, alpha: float) -> None:
-        """Add ``alpha`` times the gradients to their targets."""
+        """Add ``alpha`` times each gradient to its target; see :meth:`set_targets`."""
 
     def finish(self) -> None:
-        """Write pending changes to the flat weights, after the last step."""
+        """After the last step, write pending weight changes to the flat vector of weights."""
 
 
 class Pixels(Stem):
@@ -134,8 +135,9 @@ class Gram(Stem):
     The result is exact and needs less work for several epochs of plain SGD on unchanging images X [n, in].
 
     Every gradient of W [out, in] is D' X, so W = W0 + A' X, where A [n, out] has one row per image. The layer's output
-    for a batch is X_b W0' + b + (X_b X' + 1) A. Both products are computed once. A step then multiplies by n instead of
-    ``in`` values and changes only the batch's rows of A. The 1 stands for the bias, which learns like a constant pixel.
+    for a batch is X_b W0' + b + (X_b X' + 1) A. X_b W0' and X_b X' are computed once for all images. The products of a
+    step then have the inner dimension n instead of ``in``, and a step changes only those rows of A that belong to the
+    batch. The 1 represents the bias, which is trained like the weight of a pixel with the constant value 1.
 
     ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
     """
@@ -152,7 +154,7 @@ class Gram(Stem):
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Return whether this form needs fewer multiplications for n ``images`` and a layer with ``pixels`` inputs."""
+        """Return whether this form needs fewer multiplications than the layer from ``pixels`` to ``outputs``."""
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary
@@ -160,7 +162,7 @@ class Gram(Stem):
     def batches(self, part: Tensor, crops: Tensor | None, size: int) -> list[_GramBatch]:
         """Implement :meth:`Stem.batches`, without augmentation."""
         starts, grams = self._gathered
-        if len(starts) != len(part):  # memory and its views last from epoch to epoch
+        if len(starts) != len(part):  # memory and views are reused in every epoch
             starts = self.start.new_empty(len(part), self.start.shape[1])
             grams = self.products.new_empty(len(part), self.products.shape[1])
             self._gathered = starts, grams
@@ -172,7 +174,8 @@ class Gram(Stem):
     def forward(self, x: _GramBatch) -> Tensor:
         """Implement :meth:`Stem.forward`."""
         start, gram, self._rows = x
-        self._output = start.addmm_(gram, self.changes).relu_()  # gathered again in every epoch, so in place
+        # in place, because every epoch gathers these values again
+        self._output = start.addmm_(gram, self.changes).relu_()
         return self._output
 
     def backward(self, gradient: Tensor) -> None:

@@ -29,8 +29,8 @@ from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import Handler, Send, SharedArrays
 
-#: A worker's reply: the result of training without its vectors, or the features of an inference, with arrays in place
-#: of tensors. For logits, which are in shared memory, the reply is None.
+#: A worker's reply: the result of training without its vectors, or the features of an inference, with numpy arrays
+#: instead of tensors. For logits, which are in shared memory, the reply is None.
 Reply = Trained | np.ndarray | None
 _Value = TypeVar("_Value")
 
@@ -52,7 +52,7 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory for orders, divided into slots of three vectors.
+    """Shared memory for orders (requests sent to a worker), divided into slots of three vectors.
 
     The vectors are the initial model (weights [P], then buffers [Q]), the control variate [P], and the result (a model
     or logits).
@@ -67,7 +67,7 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """Return ``count`` slots. Each fits a model of any of ``networks``, or the logits of ROWS_OF_MANY examples."""
+        """Return ``count`` slots, each large enough for a model of any of ``networks`` or ROWS_OF_MANY logit rows."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
@@ -101,7 +101,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Order:
-    """A request in the form sent to a worker: its vectors in ``slot``, its other tensors as arrays."""
+    """A request as it is sent to a worker: model and control variate in ``slot``, other tensors as numpy arrays."""
 
     request: EngineRequest
     slot: int
@@ -109,7 +109,7 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """Return the request without its vectors (model and control), and with arrays in place of other tensors.
+    """Return the request without model and control variate, and with numpy arrays instead of other tensors.
 
     Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     """
@@ -126,13 +126,13 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
 
 
 def as_arrays(value: _Value) -> _Value:
-    """Return ``value``, a request or a result, with arrays in place of all tensors."""
+    """Return ``value``, a request or a result, with numpy arrays instead of tensors."""
     converted: _Value = _converted(value, Tensor, lambda tensor: tensor.numpy())
     return converted
 
 
 def as_tensors(value: _Value) -> _Value:
-    """Return ``value``, a request or a result, with tensors in place of all arrays, which share their memory."""
+    """Return ``value``, a request or a result, with tensors instead of numpy arrays. Memory is not copied."""
     converted: _Value = _converted(value, np.ndarray, torch.from_numpy)
     return converted
 
@@ -184,7 +184,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Reply
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc reuse freed memory. Returning megabytes to the system would take a tenth of each step's time."""
+    """Make glibc keep freed memory for reuse; to return it to the system would take a tenth of the time of a step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

@@ -23,15 +23,17 @@ from knot_runner.util.errors import UserError
 
 
 class Stacked:
-    """Trains clients of the same structure together; see :class:`Engine`.
+    """An engine that trains all clients with the same :class:`Structure` together.
 
     ``stack=0``: all clients of a round train in one stack, which shrinks as clients finish. ``stack=S``: S clients
-    train at a time, padded to S in every step, so that a client's bits do not depend on the other clients. In float32,
-    another S may round a convolution differently (by units in the last place). In float64 on a CPU, it does not.
+    train at a time. Each step is padded to S clients, so that the results of a client do not depend, bit for bit, on
+    the other clients. In float32, a different S may change the rounding of a convolution (by units in the last place).
+    In float64 on a CPU, the results are the same for every S.
 
-    On CUDA, each step is a captured graph, which later rounds replay. A failed capture raises an error.
-    ``precision="bf16"``: training computes in bfloat16 where autocast does so; weights and metrics keep ``dtype``.
-    ``precision="tf32"``: training uses TF32 for float32 matrix products and convolutions.
+    On CUDA, each step is captured as a CUDA graph, which later rounds replay. A failed capture raises an error.
+    ``precision="bf16"``: operations that torch's autocast supports compute in bfloat16 during training; weights and
+    metrics have the dtype ``dtype``. ``precision="tf32"``: training uses TF32 for float32 matrix products and
+    convolutions.
 
     A stack that does not fit into CUDA memory is halved until it fits, and ``note`` reports the change.
     """
@@ -52,7 +54,7 @@ class Stacked:
         """Implement :meth:`Engine.train`. Requests that are not plain run in the plain loop.
 
         Raises:
-            UserError: GPU memory is exhausted even with one client at a time.
+            UserError: The GPU memory is too small even for one client at a time.
         """
         results: dict[int, Trained] = {}
         for structure, positions in chunks(cohort).items():
@@ -70,9 +72,9 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Train requests of the same structure, as many at a time as fit.
+        """Train requests of the same structure, as many at a time as fit into memory.
 
-        If memory runs out, train half as many at a time.
+        If the memory is exceeded, try again with half as many clients at a time.
         """
         trained: list[Trained] = []
         while len(trained) < len(requests):
@@ -81,16 +83,16 @@ class Stacked:
             try:
                 trained += self._train_chunk(structure, requests[len(trained) : len(trained) + room], room)
                 continue
-            except RuntimeError as problem:  # whose traceback holds tensors until this block ends
+            except RuntimeError as problem:  # the traceback holds tensors until this block ends
                 if not out_of_memory(problem):
                     raise
             self._make_room(structure, room)
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """Free memory after a stack of ``room`` clients ran out of memory.
+        """Free memory after a stack of ``room`` clients exceeded the GPU memory.
 
-        If no other program used memory, halve the stack.
+        All programs are freed. If there was none of another structure, the stack is halved.
         """
         if room == 1:
             raise UserError(
@@ -131,17 +133,17 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """Return the structure's program. If it is too narrow for ``clients``, replace it by a larger one."""
+        """Return the structure's program. If it has room for fewer than ``clients`` clients, create a larger one."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
-            self.programs.pop(structure, None)  # frees its memory before the next one allocates
+            self.programs.pop(structure, None)  # free the old program's memory first
             room, data = clients if self.stack else width(clients), self.measuring.data
             program = Program(self.network, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """Return (T_i, scale_i) [n, 2] of the client's images under its initial weights."""
+        """Return the temperature T_i and loss factor scale_i of each image, shape [n, 2], under the initial weights."""
         rows, _ = self._loss(request)
         return torch.stack([rows["temperatures"], rows["scales"]], 1)
 
@@ -163,7 +165,7 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """Allow TF32 on CUDA inside the block; restore the previous setting afterwards."""
+    """Context manager: allow TF32 on CUDA if ``wanted``; restore the previous setting at the end."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted
@@ -174,7 +176,7 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def out_of_memory(problem: BaseException | None) -> bool:
-    """Return whether ``problem`` is exhausted CUDA memory, or was caused by it.
+    """Return whether the exception ``problem`` reports exhausted CUDA memory, or was caused by such an exception.
 
     If memory runs out during a graph capture, the end of the capture may raise a different exception.
     """

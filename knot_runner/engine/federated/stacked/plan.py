@@ -1,4 +1,4 @@
-"""The planned steps of a stack of clients: clients grouped by structure, with their random draws as index tensors."""
+"""Plan the steps of a stack of clients: group clients by structure, and draw their batches as index tensors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from knot_runner.engine.tensor_file import Tensors
 
 #: Row number of padding: a batch position without an image.
 PADDING = -1
-#: Inputs of a step, and their value for padding. ``rows`` [B] int64: the training images. ``positions`` [B] int64: the
-#: images' positions among the client's images, for other objectives than cross-entropy. ``crops`` [B, 3] int64: the
-#: augmentation (down, across, flip). ``temperatures`` [B, 2]: (T_i, scale_i), if they differ per sample.
+#: Inputs of a step by name, and the value of each for padding. ``rows`` [B] int64: the training images. ``positions``
+#: [B] int64: the images' positions among the client's images, for other objectives than cross-entropy. ``crops`` [B, 3]
+#: int64: the augmentation (down, across, flip). ``temperatures`` [B, 2]: (T_i, scale_i), if they differ per sample.
 FILL = {"rows": PADDING, "positions": 0, "crops": 0, "temperatures": 1}
 #: Batches up to this size are padded to the full batch size. A larger batch, such as a whole client as one batch, is
 #: padded only to the size that the client needs.
@@ -27,7 +27,7 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """Settings that clients must share to train in one program. Every other setting is one number per client.
+    """Settings that must be equal for all clients of a program. Other settings are tensors with a value per client.
 
     ``room``: number of batch positions in a step; ``trains``: the parameters that each phase trains; ``temperatures``:
     whether temperatures differ per sample; ``objective``: the objective's name and settings, None for cross-entropy;
@@ -50,12 +50,12 @@ class Structure:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """The steps of one phase for K clients, on the CPU. S is the largest number of steps of a client.
+    """The steps of one phase for K clients, on the CPU. S is the maximum number of steps of a client.
 
     Attributes:
         trains: The parameters that the phase trains.
         inputs: The inputs of all steps, by name (:data:`FILL`), each [S, K, B, ...].
-        active: [S]: the number k of active clients in each step. Clients 0..k-1 take part in the step.
+        active: The number k of active clients in each of the S steps. Clients 0 to k-1 take part in the step.
     """
 
     trains: str
@@ -84,10 +84,10 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
-    """Return structure -> the positions in ``cohort`` of the clients that train together, longest training first.
+    """Group the requests of ``cohort`` by structure; return each group's positions, longest training first.
 
-    Requests that are not plain have the structure None. Ties are broken by client, round and seed, never by position,
-    so that the order of the requests does not matter.
+    Requests that are not plain have the structure None. Requests of equal length are sorted by client, round and seed,
+    not by position in ``cohort``, so that the result does not depend on the order of the requests.
     """
     groups: dict[Structure | None, list[int]] = {}
     for position, request in enumerate(cohort):
@@ -100,7 +100,8 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
     """Return the steps of every phase for the clients in ``chunk``.
 
-    ``temperatures``: (T_i, scale_i) [n, 2] of each client, if temperatures differ per sample.
+    ``temperatures``: for each client, T_i and scale_i of each sample, shape [n, 2]; None if temperatures do not differ
+    per sample.
     """
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
@@ -119,8 +120,8 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 def width(active: int) -> int:
     """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
-    Rounding limits the number of programs for a stack that shrinks client by client. The program of a step depends on
-    ``active`` only.
+    A stack shrinks as clients finish, and each width needs its own captured step. Rounding limits the number of widths.
+    The width of a step depends only on ``active``.
     """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain
@@ -131,7 +132,7 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 
 
 def _client(structure: Structure, request: LocalTraining, temperatures: Tensor | None) -> list[Tensors]:
-    """Return the inputs of a client's steps, [S, B, ...], for each phase."""
+    """Return, for each phase, the inputs of a client's steps by name, each of shape [S, B, ...]."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
@@ -145,7 +146,7 @@ def _phases(request: LocalTraining) -> list[Phase]:
 
 
 def _epoch(structure: Structure, request: LocalTraining, temperatures: Tensor | None, epoch: local.Epoch) -> Tensors:
-    """Return the inputs of an epoch's steps, [S, B, ...]. The last batch is padded."""
+    """Return the inputs of the S steps of an epoch by name, each of shape [S, B, ...]. The last batch is padded."""
     inputs = {"rows": request.rows[epoch.order]}
     if structure.objective is not None:
         inputs |= {"positions": epoch.order}

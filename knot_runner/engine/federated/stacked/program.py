@@ -22,18 +22,18 @@ from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
-#: Number of steps on a side stream before a graph is captured. They create handles and workspaces that are created on
-#: first use (see PyTorch's notes on CUDA graphs).
+#: Number of warm-up steps on a side stream before a graph is captured, which create handles and workspaces (see
+#: PyTorch's notes on CUDA graphs).
 WARM_UP = 3
 
 
 class Program:
     """The state of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
-    ``shrinks``: whether the width of a step is the number of clients that still have steps. Otherwise the width is
-    always ``clients``, so that a client's bits do not depend on the other clients (a kernel may round differently at
-    another width). A graph replays on the addresses of its capture, so every round copies its values into these
-    tensors.
+    ``shrinks``: whether the width of a step is the number of clients that still have steps (:func:`width`). Otherwise
+    the width is always ``clients``, so that the results of a client do not depend, bit for bit, on the other clients (a
+    kernel may round differently at another width). A CUDA graph always reads and writes the memory addresses that were
+    used at its capture, so each round copies the values of its clients into the same tensors.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Program:
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
         scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
-        self.temperatures = scaled  # (T_i, scale_i)
+        self.temperatures = scaled  # T_i and scale_i of each row
         self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
-        self.loss: SampleLoss | None = None  # of another objective, with its rows [K, n, ...]
+        self.loss: SampleLoss | None = None  # loss of an objective other than cross-entropy; rows [K, n, ...]
         self.loss_rows: LossRows = {}
         if structure.features:
             self.model.get_submodule(layout.head.removesuffix(".")).register_forward_pre_hook(self._keep_features)
@@ -68,7 +68,7 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Load the initial state of the clients in ``chunk``. Other positions keep their values and are never trained.
+        """Load the initial state of the clients in ``chunk``. Positions beyond the chunk are never trained.
 
         ``losses``: the rows and the loss of each client's objective; None for cross-entropy.
         """
@@ -93,7 +93,7 @@ class Program:
         """Load the rows of the objectives, padded to the longest client and to ``clients`` clients.
 
         Raises:
-            UserError: The losses differ in more than their rows.
+            UserError: The losses of the clients differ in values other than the rows.
         """
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
@@ -114,7 +114,7 @@ class Program:
 
     def run(self, phase: PhasePlan) -> None:
         """Take all steps of a phase. Each step trains the clients that still have steps."""
-        self.rows.fill_(PADDING)  # places beyond the chunk stay padding
+        self.rows.fill_(PADDING)  # positions beyond the chunk hold padding
         moved = [(getattr(self, name), values.to(self.device)) for name, values in phase.inputs.items()]
         for step, active in enumerate(phase.active):
             for buffer, values in moved:
@@ -130,7 +130,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """Return the graph of one step. The warm-up steps see only padding and therefore change nothing."""
+        """Return the graph of one step. Warm-up steps read only padding, so they change nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -140,8 +140,9 @@ class Program:
                 self.step(k, trains)
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        pool = next(iter(self.graphs.values())).pool() if self.graphs else None  # replayed one at a time: may share
-        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default is of the first device used
+        # graphs run one at a time and may share a pool
+        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
+        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default stream may be on another device
             self.step(k, trains)
         self.rows.copy_(rows)
         return graph
@@ -170,12 +171,12 @@ class Program:
         return flat.views(self.weights[:k], self.layout.parameters)
 
     def _losses(self, k: int, leaves: Tensors, real: Tensor) -> Tensor:
-        """Return the mean loss [k] over each client's real rows."""
+        """Return each client's mean loss over rows that are not padding, shape [k]."""
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
             images = augmented_images(images, self.crops[:k].flatten(0, 1))
-        images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
+        images = images.contiguous().unflatten(0, rows.shape)  # vmap supports group_norm only for these strides
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         # no cache, because a graph must not read a cast tensor that was created outside of the graph
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
@@ -186,8 +187,8 @@ class Program:
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the losses [k, B]: scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
-        # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
+        """Return the losses scale_i CE(z_i / T_i, y_i), shape [k, B] (FLex&Chill, algorithm 1)."""
+        # select the label's logit by a mask: the CUDA gradients of nll_loss and gather use atomic operations
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         per_sample = self.temperatures
         temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
@@ -195,7 +196,7 @@ class Program:
         return losses if per_sample is None else losses * per_sample[:k, :, 1]
 
     def _own_losses(self, k: int, logits: Tensor, *features: Tensor) -> Tensor:
-        """Return the losses [k, B] of an objective that is not cross-entropy."""
+        """Return the losses of an objective that is not cross-entropy, shape [k, B]."""
         clients = torch.arange(k, device=self.device)[:, None]
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
         read = (each.flatten(0, 1) for each in features)
@@ -230,13 +231,13 @@ class Program:
 
 
 def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
-    """Return whether two losses, closures of the same function, hold equal tensors."""
+    """Return whether two losses, which are closures of the same function, hold equal tensors."""
     pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 
 def _held(loss: SampleLoss) -> list[Any]:
-    """Return the values in a function's closure.
+    """Return the values in the closure of the function ``loss``.
 
     For a loss that :func:`make_loss` has wrapped in a check, include the values of the wrapped loss.
     """
@@ -265,6 +266,6 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """Return the flat range of the parameters that a phase trains. In every model, the head is the last layer."""
+    """Return the range, in the flat vector, of the parameters that a phase trains; the head is the last layer."""
     places = layout.mask(trains).nonzero()[:, 0]
     return int(places[0]), int(places[-1]) + 1

@@ -14,17 +14,18 @@ from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Message parts that hold changes of the model. Their weight decreases with their staleness.
+#: Message parts that hold changes of the model, which are multiplied by the staleness discount.
 DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
     """Return ``method`` on the simulated clients of ``fleet``, and the federation with the clients' speeds.
 
-    With ``mode=async`` there are no synchronous rounds.
+    With ``mode=async``, the server does not wait for a round's clients (:mod:`asynchronous`).
 
-    State, in addition to the method's entries: ``fleet/clock`` [1], float64, the virtual seconds since the start. With
-    ``mode=async``, there are further entries. Log entries, in addition to the method's entries:
+    The state has an entry in addition to the method's entries: ``fleet/clock`` (float64, shape [1]), the virtual
+    seconds since the start. With ``mode=async``, there are further entries. The log has these entries in addition to
+    the method's entries:
 
     - ``clock``: the time at the end of the round
     - ``dropped``, ``late``, ``partial``: the number of clients that failed, missed the deadline, or did partial work
@@ -40,12 +41,12 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
         is_finished=simulated.is_finished,
         facts=lambda rounds, rows: method.facts(rounds, rows) | fleet_facts(rows, federation.training.target),
     )
-    speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
+    speeds = devices.seconds_per_example(fleet, federation)  # chilling may use the speeds
     return on_clock, replace(federation, seconds_per_example=speeds)
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """Return ``method`` with clients that send (1 + tau)^-a times their update, for staleness tau in rounds."""
+    """Return ``method`` with updates that are multiplied by (1 + tau)^-a, where tau is the staleness in rounds."""
     if fleet.mode != "async":
         return method
 
@@ -60,10 +61,10 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return the entries ``fleet`` and ``time_to_target`` of a result, or {} if the rows have no clock.
+    """Return the entries ``fleet`` and ``time_to_target`` of a result; {} for a run without a simulated fleet.
 
-    The entries report the clock at the end and at the first round that reached ``target``. They also count the clients
-    that dropped out, were late, or did partial work.
+    ``time_to_target`` is the clock at the first round that reached ``target``. ``fleet`` holds the clock at the end,
+    and the number of clients that dropped out, were late, or did partial work.
     """
     if not rows or "clock" not in rows[-1]:
         return {}

@@ -32,7 +32,7 @@ IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A client that trains from the model of ``version``. The client finishes, or fails, at time ``arrives``."""
+    """A client in training, from the model of ``version``. It finishes, or fails, at the virtual time ``arrives``."""
 
     arrives: float
     client: int
@@ -46,7 +46,7 @@ class ServerStep:
     Attributes:
         updates: The updates that are aggregated, by client.
         flying: The clients that are still training.
-        clock: The time of the step.
+        clock: The virtual time of the step, in seconds.
         dropped: The number of clients that failed since the last step.
     """
 
@@ -60,7 +60,7 @@ class Asynchronous(Simulation):
     """A method whose server takes asynchronous steps with the updates of a fleet's clients."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
-        """Return the method's initial state at 0 seconds, with no client in flight.
+        """Return the method's initial state at 0 seconds, with no client in training.
 
         Raises:
             UserError: The buffer can never be full.
@@ -79,7 +79,7 @@ class Asynchronous(Simulation):
     ) -> list[LocalTraining]:
         """Return the requests whose updates arrive before the next server step.
 
-        Each request trains from the model that its client received when the client started.
+        Each request trains from the model that the client received at the start of its work.
         """
         if self.is_finished(config, state, federation, round):
             return []
@@ -94,7 +94,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Return the state with the clients that are still training, and the model versions from which they train."""
+        """Return the state with entries for the clients in training, and the model versions from which they train."""
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
@@ -111,9 +111,9 @@ class Asynchronous(Simulation):
     def next_step(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ServerStep:
-        """Simulate until the next server step.
+        """Simulate the fleet until the next server step.
 
-        The result depends only on the seed, the clock and the clients in flight.
+        The result depends only on the seed, the clock and the clients in training.
 
         When a client finishes, another client starts from the current model. Updates that arrive at the same time are
         processed before new clients start. No client starts twice from the same model. If no client can start, the
@@ -146,7 +146,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
-        """Return the clients that start ``now`` to fill the free places, in FedAvg's sampling order."""
+        """Return the clients that start at time ``now``, in FedAvg's sampling order."""
         fleet = self.fleet
         available, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
         free = [client for client in federation.in_turn(round) if available[client] and client not in away]
@@ -174,8 +174,8 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
     """Return ``state`` with the server entries as they were in ``version``.
 
-    ``state`` is the state before the fold of ``round``. The entries of the version are ``fleet/sent/<version>/<name>``.
-    Entries that a client keeps do not change while the client trains.
+    ``state`` is the state before the server step of ``round``. The server's entries of an earlier version are stored as
+    ``fleet/sent/<version>/<name>``. Entries that a client keeps do not change while the client trains.
     """
     if version == round:
         return state
@@ -187,10 +187,10 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
     """Return the entries that save the server's state of ``version`` for the clients that still train from it.
 
-    ``state`` is the state before the fold of ``round``.
+    ``state`` is the state before the server step of ``round``.
     """
     prefix = f"fleet/sent/{version}/"
-    if version == round:  # copies, since commits hold no tensor under two names
+    if version == round:  # copies, because a commit cannot hold the same tensor under two names
         held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}
         return {f"{prefix}{name}": tensor.clone() for name, tensor in held.items()}
     return {name: tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -1,7 +1,7 @@
 """Clients of a simulated fleet: speeds, availability and failures, drawn from the seed, in virtual time.
 
-Random draws are keyed by a client's number among all clients of a run. The draws are therefore the same for every
-engine, and also after a run resumes.
+Random draws are seeded by the run's seed and the client's number among all clients of the run. They are therefore the
+same for every engine, and also after a run resumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knot_runner.methods.contract import Method, Sent, size
 from knot_runner.methods.federated.averaging import received
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Bits of a number that clients send or receive, whatever the precision of the simulation.
+#: Number of bits of each number that clients send or receive, for any precision of the simulation.
 BITS = 32
 
 
@@ -43,7 +43,7 @@ class Simulation:
     ) -> dict[int, WorkTime]:
         """Return the :func:`work_times` of ``requests``.
 
-        All clients send and receive as many numbers as the first client.
+        The transfer time is computed as if all clients sent and received as many numbers as the first client.
         """
         if not requests:
             return {}
@@ -55,10 +55,11 @@ class Simulation:
 
 @dataclass(frozen=True)
 class WorkTime:
-    """A client's working time in a round.
+    """The virtual time that a client needs for its work in a round.
 
-    ``epochs``: the number of epochs of the model that the client sends; ``epoch``: the seconds per epoch, including the
-    client's other models; ``sending``: the seconds for both transfers.
+    ``epochs``: the number of epochs for which the client trains the model that it sends; ``epoch``: the seconds per
+    epoch, including the training of the client's other models; ``sending``: the seconds to receive and to send a
+    message.
     """
 
     epochs: int
@@ -71,7 +72,7 @@ class WorkTime:
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Return how many whole epochs, up to ``epochs``, the client can train and send by ``deadline``."""
+        """Return the number of whole epochs (at most ``epochs``) after which the client can send by ``deadline``."""
         if self.total <= deadline:
             return self.epochs
         possible = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
@@ -94,9 +95,9 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Return each client's ``requests``, in order.
+    """Group ``requests`` by client, in order.
 
-    The client sends the model of its first request and keeps the models of its other requests (Ditto).
+    A client sends the model of its first request. It keeps the models of its other requests (Ditto).
     """
     works: dict[int, list[LocalTraining]] = {}
     for request in requests:
@@ -116,9 +117,9 @@ def work_times(
 ) -> dict[int, WorkTime]:
     """Return the time that each client of ``requests`` needs for its work, in order.
 
-    The time covers everything that the client trains, including further epochs of a program (such as the second model
-    of APFL). This time is spread over the epochs of the model that the client sends. Each client receives ``down``
-    numbers and sends ``up`` numbers.
+    The time covers everything that the client trains, including further epochs of a local program (such as those of the
+    second model of APFL). It is divided evenly among the epochs of the model that the client sends. Each client
+    receives ``down`` numbers and sends ``up`` numbers.
     """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     times = {}
@@ -135,10 +136,10 @@ def work_times(
 
 
 def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining]:
-    """Return a client's requests with fewer epochs.
+    """Return one client's requests ``work`` with fewer epochs.
 
-    The model that the client sends is trained for its first ``epochs`` epochs. The models that it keeps are trained for
-    the same share of their epochs, at least one.
+    The request for the model that the client sends is limited to the first ``epochs`` epochs. The requests for models
+    that the client keeps are limited to the same fraction of their epochs, at least one epoch.
     """
     whole = _epochs(work[0])
     return [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work]
@@ -159,9 +160,9 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Return, for each client [N] that starts in ``round``, the share of its working time after which it fails.
+    """Return for each of the N clients the fraction of its working time in ``round`` after which it fails.
 
-    The entry is None if the client does not fail.
+    The entry is None for a client that does not fail.
     """
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
@@ -169,7 +170,7 @@ def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[f
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
-    """Return for each client [N] whether it is available ``at`` seconds after the start."""
+    """Return for each of the N clients whether it is available ``at`` seconds after the start."""
     spec, count = fleet.availability, len(federation.clients)
     if spec is None:
         return [True] * count
@@ -183,7 +184,8 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
         if any(available[client] for client in clients):
             return at
         period, phases = fleet.availability.period, _phases(federation)[clients]
-        change = float(((torch.ceil(at / period + phases) - phases) * period).min())  # of one of them, at the earliest
+        # the first time at which one of the clients becomes available
+        change = float(((torch.ceil(at / period + phases) - phases) * period).min())
         at = max(change, math.nextafter(at, math.inf))
 
 

@@ -1,4 +1,4 @@
-"""Synchronous rounds of a fleet: the server waits for all drawn clients, for enough of them, or until a deadline."""
+"""Synchronous rounds of a fleet: the server waits for all sampled clients, a number of clients, or a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
-#: State entry [1] with the virtual seconds since the start.
+#: State entry, of shape [1], with the virtual seconds since the start.
 CLOCK = "fleet/clock"
 
 
@@ -46,7 +46,7 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Return the method's requests whose results arrive. Work that would be lost is not trained."""
+        """Return those requests of the method whose results arrive. Work that would be lost is not executed."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
@@ -58,13 +58,13 @@ class Synchronous(Simulation):
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Return whether the method plans no request even if all clients take part."""
+        """Return whether training is over: the method has no request even if all clients take part."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
-        """Return the requests of ``round`` whose results arrive, and its log entries.
+        """Return the requests of ``round`` whose results arrive, and the log entries of the round.
 
         Log entries: the ``clock`` at the end of the round, and the number of clients that ``dropped`` out, were
         ``late`` (their work is lost) or did ``partial`` work.
@@ -75,7 +75,7 @@ class Synchronous(Simulation):
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         available = devices.available_clients(fleet, federation, began)
-        turns = [client for client in federation.in_turn(round) if available[client]]  # as FedAvg draws
+        turns = [client for client in federation.in_turn(round) if available[client]]  # in FedAvg's sampling order
         planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf

@@ -1,11 +1,12 @@
 """User-level privacy (DP-FedAvg, McMahan et al. 2018, Algorithm 1) for any method whose server reads only means.
 
-All parts of a client's message form one vector. With C, z, q and K of :class:`UserPrivacy` and a scale s_p of each part
-p (1 for the update),
+All parts of a client's message form one vector. C is the clipping bound, z the noise multiplier, q the sampling rate
+and K the number of clients (:class:`UserPrivacy`). u_k is the message of client k, and s_p is the scale of its part p
+(1 for the update of the model):
 
     m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K).
 
-One client changes the vector of the scaled sums by at most C, and the server reads nothing else. With
+One client changes the sum of the scaled messages by at most C, and the server reads nothing else. With
 ``sampling=poisson`` each client takes part with probability q, independently of the others. A round without clients
 consists of noise only. The running statistics of BatchNorm are not sent.
 
@@ -51,12 +52,12 @@ class UserPrivacy:
         scales: Factors of the parts of the first message, which apply before clipping.
         clip_logits: The bound B of the second message.
         messages: The number of vectors that a client sends in a round. Each vector is clipped to its own bound and
-            receives noise of z times that bound. In units of their bounds, one client changes all of these vectors by
-            at most sqrt(messages).
+            receives noise with a standard deviation of z times that bound. If each vector is divided by its bound, the
+            concatenation of all vectors changes by at most sqrt(messages) when one client is added or removed.
         exchanges: Whether one of these vectors is a second message.
         rounds: The number of rounds in which clients send messages. Local training after the last round sends
             nothing and costs no privacy.
-        delta: The probability delta for which epsilon is computed.
+        delta: The delta of (epsilon, delta)-differential privacy, for which epsilon is computed.
     """
 
     clip_norm: float | None
@@ -77,7 +78,7 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """Return the scale of the part ``name``: s in the first message (``phase`` 1).
+        """Return the scale of the message part ``name``: s_p in the first message (``phase`` 1).
 
         In the second message, the scale is 1 for logits and B for other parts.
         """
@@ -86,7 +87,7 @@ class UserPrivacy:
         return 1.0 if name in CENTERED else self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float:
-        """Return the largest allowed norm of a message with these parts; infinity without clipping."""
+        """Return the maximum norm of a message with the given ``parts``; infinity without clipping."""
         if self.clip_norm is None:
             return math.inf
         return self.clip_norm if phase == 1 else self.clip_logits * math.sqrt(sum(map(len, parts.values())))
@@ -125,13 +126,13 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Return ``method`` with clipped messages and a noisy mean, the federation with its sampling, and user notes.
+    """Return ``method`` with clipping and a noisy mean, ``federation`` with the sampling, and notes for the user.
 
     Raises:
         UserError: Clients send nothing; the server reads single messages; the accountant does not cover the
             sampling; no noise multiplier reaches the epsilon; or the accountant is not installed.
     """
-    from knot_runner.methods.around.privacy import accountant  # with an extra, imported where there is noise
+    from knot_runner.methods.around.privacy import accountant  # an optional dependency, imported only if there is noise
 
     exchange = method.exchange and method.exchange(settings.method)
     misfit = partial(Misfit, f"privacy={spec.name}", f"method={settings.method.name}")
@@ -158,7 +159,7 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Return the clipped message. Its ``facts`` hold the ``norm`` before clipping."""
+    """Return the clipped message, whose ``facts`` hold the ``norm`` before clipping."""
     parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
     if not parts:
         return replace(sent, parts={})
@@ -177,10 +178,10 @@ def reduce(privacy: UserPrivacy, seed: int, sends_models: bool, gathering: Gathe
     """Return the noisy mean of the messages, in float64, and the round's log entries.
 
     The mean is the noisy sum divided by the expected number of clients. Log entries: the norms before clipping, the
-    share of clipped messages, and epsilon.
+    fraction of clipped messages, and epsilon.
 
-    Noise is drawn from (seed, round), separately for each message of a round, so that a resumed run adds the same
-    noise.
+    The noise of the first and of the second messages is seeded by (seed, round, phase), so that a resumed run adds the
+    same noise.
     """
     parts = gathering.empty()
     sums = {name: torch.zeros(part.shape, dtype=torch.float64) for name, part in parts.items() if name != "statistics"}

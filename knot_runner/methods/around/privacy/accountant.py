@@ -30,7 +30,7 @@ import numpy as np
 from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
-#: A noise multiplier that is computed from an epsilon is rounded up to a multiple of 1 / PARTS.
+#: A noise multiplier that is computed for an epsilon is rounded up to a multiple of 1 / PARTS.
 PARTS = 10_000
 #: Initial bracket of the search for the noise multiplier.
 BRACKET = 0.05, 1.0
@@ -69,7 +69,7 @@ def epsilon_after(privacy: UserPrivacy) -> Callable[[int], float | None]:
         accountant = library.rdp.RdpAccountant(orders, _relation(privacy))
         accountant.compose(event)
         bounds.append(accountant._rdp)
-    # Renyi divergences add up over rounds; composing afresh takes half a second, which a row of a log must not
+    # Renyi divergences add up over rounds; to compose from the start takes half a second, too long for each log row
     each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
@@ -126,7 +126,7 @@ def _without_replacement(privacy: UserPrivacy) -> bool:
 
 
 def _events(privacy: UserPrivacy, multiplier: float) -> list[Any]:
-    """Return descriptions of one round, each of which bounds its privacy loss; a client's messages form one vector."""
+    """Return dp-accounting events of one round. Each event bounds the privacy loss of the round."""
     library, relative = _library(), multiplier / math.sqrt(privacy.messages)
     if _without_replacement(privacy):
         noise = library.GaussianDpEvent(relative / 2)
@@ -150,6 +150,6 @@ def _library() -> ModuleType:
         raise UserError(
             "package dp-accounting not installed. Run: pip install 'knot_runner[privacy]'", "privacy"
         ) from None
-    # orders whose series do not converge are left out, which can only make epsilon larger; it warns of each
+    # orders whose series do not converge are left out (with a warning each), which can only make epsilon larger
     logging.getLogger("absl").setLevel(logging.ERROR)
     return dp_accounting

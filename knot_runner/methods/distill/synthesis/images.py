@@ -1,7 +1,7 @@
 """Images synthesized from a trained teacher.
 
-There are two ways. Adam optimizes the pixels until they match the teacher's statistics or the records of its
-activations, or a generator is trained against the teacher (DAFL, Chen et al. 2019).
+There are two ways. Adam optimizes pixels until the images match the teacher's running statistics or the records of the
+teacher's activations. Alternatively, a generator is trained against the teacher (DAFL, Chen et al. 2019).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS_AT_ONCE = 100
 
 
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
-    """Return ``tv`` times the total variation plus ``l2`` times the mean square of images ``x`` [B, C, H, W], [].
+    """Return the scalar ``tv`` * total variation + ``l2`` * mean square of the images ``x``, shape [B, C, H, W].
 
     The total variation is the mean squared difference between vertically or horizontally adjacent pixels.
     """
@@ -47,10 +47,10 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect, within the block, the distances between batch normalization inputs and the running statistics.
+    """Context manager: collect distances between the inputs of batch normalizations and the running statistics.
 
-    Each forward pass appends one value [] per batch normalization. The value is the squared difference between the
-    input's mean and (biased) variance per channel and the running mean and variance, summed over channels.
+    In the ``with`` block, each forward pass appends a scalar per batch normalization: the squared difference of mean
+    and (biased) variance per channel between the input and the running statistics, summed over channels.
     """
     losses: list[Tensor] = []
 
@@ -68,18 +68,20 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
-    """Return the mean squared difference [] between activations [B, ...] and the ``wanted`` activations [B, D].
+    """Return the scalar mean squared difference between the activations ``taps`` and the ``wanted`` activations.
 
-    The difference of each tap is divided by the tap's scale (the mean variance of its elements). Taps are summed.
+    Both are dicts by tap (name of a hidden layer), with values of shape [B, ...] and [B, D]. The difference of each tap
+    is divided by the tap's scale (the mean variance of its elements). The result is the sum over taps.
     """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
 
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
-    """Return DAFL's loss [] of a batch of generated images.
+    """Return the scalar loss of DAFL for a batch of generated images.
 
-    The loss is the cross-entropy of the teacher's logits with their own argmax, minus the mean absolute value of the
-    teacher's ``features``, minus the entropy (in nats) of the teacher's mean probabilities.
+    The loss has three weighted terms: the cross-entropy of the teacher's logits with the argmax of these logits as
+    label, minus the mean absolute value of the teacher's ``features``, minus the entropy (in nats) of the teacher's
+    mean probabilities.
     """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
@@ -103,7 +105,7 @@ class Synthesizer(Trainee):
         self.mean, self.std = (torch.tensor(s, device=device)[:, None, None] for s in (request.mean, request.std))
 
     def step(self, loss: Tensor, number: int, steps: int) -> float:
-        """Take step ``number`` of ``steps`` on ``loss`` [], counted from 1; return the loss as a float.
+        """Take optimizer step ``number`` (from 1) of ``steps`` on the scalar ``loss``; return the loss as a float.
 
         Raises:
             DivergedError: The loss is not finite.
@@ -115,7 +117,7 @@ class Synthesizer(Trainee):
         return float(loss.detach())
 
     def draws(self, *names: int | str) -> torch.Generator:
-        """Return the random generator of the images, keyed by ``names``."""
+        """Return the random generator of the images for ``names``."""
         return generator(self.request.seed, "synthetic", self.request.party, *names)
 
     def weights(self) -> Tensors:
@@ -188,16 +190,16 @@ class OptimizedImages(Synthesizer):
         return (self.finished.cpu() * self.std.cpu() + self.mean.cpu()).clamp(0, 1)
 
 
-#: The tap whose absolute values DAFL's loss maximizes: the input of the last layer.
+#: The hidden features whose absolute values DAFL's loss maximizes: the input of the last layer.
 FEATURES = "features"
 
 
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
 
-    A linear layer creates maps with a quarter of the image's height and width. Upsampling and a 3x3 convolution follow
-    twice. We add a sigmoid at the end, because pixels are bounded. Normalization uses only the batch's statistics, so
-    that images are generated as in training.
+    A linear layer creates maps with a quarter of the image's height and width. Two blocks follow, each with upsampling
+    and a 3x3 convolution. We add a sigmoid at the end, because pixels are bounded. Normalization always uses the
+    statistics of the batch, so that images are generated as in training.
     """
     channels, *whole = shape
     half, quarter = (tuple(math.ceil(side / part) for side in whole) for part in (2, 4))

@@ -1,6 +1,6 @@
-"""Records of a teacher's activations, which the data owner may release, and activations sampled from them (Lopes 2017).
+"""Records (statistics) of a teacher's activations that a data owner may release, and sampled activations (Lopes 2017).
 
-For each class and tap, a record holds the mean and one of three kinds of spread:
+For each class and tap (hidden layer, or the logits), a record holds the mean and one of three kinds of spread:
 
 - ``covariance`` (only for the logits)
 - ``variance`` of every element
@@ -32,10 +32,10 @@ RecordsKind = Literal["top", "all", "spectral"]
 def released_records(
     read: TapReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
 ) -> Tensors:
-    """Return the records of the logits and of all taps that ``read`` returns, float32.
+    """Return the records of the logits and of all hidden layers that ``read`` returns, float32.
 
-    Record names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C,
-    k, D]. The entries of a class without examples are 0.
+    For each tap (hidden layer, or the logits), there is ``tap.mean`` of shape [C, D] and one of ``tap.covariance`` [C,
+    D, D], ``tap.variance`` [C, D] and ``tap.axes`` [C, k, D]. The entries of a class without examples are 0.
     """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
@@ -72,8 +72,8 @@ def activations_of(read: TapReader, examples: ImageExamples) -> Tensors:
 def principal_axes(values: Tensor, components: int) -> Tensor:
     """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
 
-    The length of an axis is the standard deviation along it, and its largest element is positive. Components beyond the
-    number of dimensions are 0.
+    The norm of an axis is the standard deviation along this axis, and the axis' largest element is positive. Components
+    beyond the number of dimensions are 0.
     """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
@@ -85,9 +85,9 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
 
 
 def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
-    """Draw normally distributed activations [B, D] of every recorded tap, for images of the classes ``labels`` [B].
+    """Draw activations of every recorded tap, shape [B, D], for images of the classes ``labels``, shape [B].
 
-    The distributions have the recorded means and (co)variances.
+    The activations are normally distributed with the recorded means and (co)variances.
     """
     sampled = {}
     for name in tap_names_of(records):
@@ -102,7 +102,7 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Return a dict from tap to the mean variance of its elements within a class; 1 for taps that do not vary."""
+    """Return the scale of each tap: the mean variance of its elements within a class; 1 if no element varies."""
     scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:
@@ -116,13 +116,14 @@ def scales_of(records: Tensors) -> dict[str, float]:
 
 
 def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
-    """Return the deviation of each sample from its mean, float64 [B, D]."""
+    """Return the random deviation of each sampled activation from the mean of its class, float64 [B, D]."""
     if f"{name}.variance" in records:
         spread = records[f"{name}.variance"].double().sqrt()[labels]
         return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)
     if f"{name}.covariance" in records:
         values, vectors = torch.linalg.eigh(records[f"{name}.covariance"].double())
-        axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)  # rounding makes a 0 negative
+        # rounding may make an eigenvalue of 0 negative
+        axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)
     else:
         axes = records[f"{name}.axes"].double()
     coefficients = torch.randn(len(labels), axes.shape[1], dtype=torch.float64, generator=draws)

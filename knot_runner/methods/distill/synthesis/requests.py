@@ -1,4 +1,4 @@
-"""Requests of data-free distillation: records of a teacher, and images synthesized from it, committed in parts."""
+"""Requests of data-free distillation: records of a teacher's activations, and images synthesized from the teacher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from knot_runner.util.files import Facts
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """Compute the records of a teacher's activations on its training images, which its owner releases as well."""
+    """A request for the records of a teacher's activations on training images, which the data owner releases."""
 
     stage: Literal["records"]
     party: str
@@ -38,7 +38,7 @@ class ReleaseRecords(OwnRequest):
     components: int | None
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the records, and a dict with their ``kind``, number of ``floats`` and ``bytes``."""
+        """Return the records, and facts about them: ``kind``, number of ``floats``, and ``bytes``."""
         began = time.monotonic()
         examples = stored_examples(resources, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
@@ -49,9 +49,9 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """Synthesize images from a teacher. Only the teacher's weights and records depend on real images.
+    """A request to synthesize images from a teacher. Its only inputs from real images are weights and records.
 
-    The artifact holds stored examples, labeled with the teacher's argmax.
+    The artifact holds the images as examples, labeled with the argmax of the teacher's logits.
     """
 
     stage: Literal["synthetic"]
@@ -67,7 +67,7 @@ class MakeImages(OwnRequest):
     seed: int
 
     def run(self, resources: Resources, work: Path, report: Report) -> TensorsAndFacts:
-        """Return the images and a dict of facts: the number of images, the last step's ``loss``, and ``released``.
+        """Return the images and facts: the number of images, the ``loss`` of the last step, and ``released``.
 
         Raises:
             DivergedError: A loss is not finite.
@@ -79,7 +79,7 @@ class MakeImages(OwnRequest):
             records, release = artifact.tensors(), artifact.info["released"]
         elif isinstance(config, StatisticsSynthesis):
             means = [norm.running_mean for norm in batch_norms(model)]
-            release = released("statistics in the weights", means * 2)  # and as many variances
+            release = released("statistics in the weights", means * 2)  # twice: means and variances
         synthesis: Synthesizer
         if isinstance(config, GeneratorSynthesis):
             synthesis = GeneratedImages(self, config, model, device, report)
@@ -99,5 +99,5 @@ class MakeImages(OwnRequest):
 
 
 def released(kind: str, tensors: Collection[Any]) -> Facts:
-    """Return the ``kind`` and size of the data that a teacher's owner releases in addition to the weights."""
+    """Return the ``kind`` and size of the data that the teacher's owner releases in addition to the weights."""
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
