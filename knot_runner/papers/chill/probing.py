@@ -1,4 +1,4 @@
-"""The temperature probe as a run, which computes the arrays of the figures and the metrics from one model."""
+"""The temperature probe as a run, which computes the arrays of the figures and the metrics of one model."""
 
 from __future__ import annotations
 
