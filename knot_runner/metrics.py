@@ -19,7 +19,7 @@ from numpy import ndarray
 from knot_runner.config.plugins import Table, checked, expect
 
 Direction = Literal["higher", "lower"]
-#: [C, d], of classes; None where they have none
+#: coordinates of C classes, shape [C, d]; None for classes without coordinates
 Coordinates = Sequence[Sequence[float]] | ndarray | None
 #: Metric -> value.
 Measures = dict[str, float]
@@ -27,10 +27,11 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over the examples of each of B test sets or resamples, by class.
+    """Sums over examples, by class, for each of B test sets or resamples of a test set.
 
-    ``hits``, ``predicted`` and ``truth`` are [B, C]. ``values`` [B, C] holds the sums of the metric's ``of_examples``
-    by true class. The operator ``+`` adds the sums of two parts of a test set.
+    Each field has shape [B, C] for C classes. ``hits`` counts the correct predictions of a class, ``predicted`` all
+    predictions of the class, and ``truth`` the examples of the class. ``values`` has the sums of the metric's
+    ``of_examples`` by true class. The operator ``+`` adds the sums of two parts of a test set.
     """
 
     hits: ndarray
@@ -65,7 +66,7 @@ class TestSet:
 
 
 def accuracies(sums: ClassSums) -> ndarray:
-    """Return the share of correct predictions; 0 without examples."""
+    """Return the share of correct predictions of each test set, shape [B]; 0 without examples."""
     return np.asarray(sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1))
 
 
@@ -85,7 +86,7 @@ def distances_from_truth(test: TestSet) -> ndarray | None:
 
 
 def means_of_classes(sums: ClassSums) -> ndarray:
-    """Return the unweighted mean, over the classes with examples, of each class's mean value."""
+    """Return the unweighted mean, over the classes with examples, of the mean value of a class."""
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
@@ -118,7 +119,8 @@ class Metric:
 
     title: str  # in tables
     better: Direction | None  # None if unknown
-    #: computes it from a :class:`TestSet`; None if undefined there. Claims call it on every resample, which is slow
+    #: computes the metric from a :class:`TestSet`; returns None if the metric is undefined for this test set. Claims
+    #: call the function on every resample, which is slow
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
@@ -126,20 +128,22 @@ class Metric:
     digits: int = 3  # decimals of a stored value
     unit_digits: int = 3  # decimals of a value in ``unit``
     top: float = math.inf  # maximum of the stored value
-    #: how ALL is computed: on all examples pooled, or as the mean over data sets
+    #: how the value ALL is computed: on the pooled examples of all data sets, or as the mean over data sets
     over: Literal["pooled", "mean"] = "pooled"
     short: str = ""  # title in narrow columns
-    #: the values [B] on B test sets or resamples, from their sums
+    #: computes the values on B test sets or resamples, shape [B], from sums over examples
     of_sums: Callable[[ClassSums], ndarray] | None = None
-    #: a value for each example [N], whose sums by class ``of_sums`` reads; None if undefined on this test set
+    #: computes one value per example, shape [N]; ``of_sums`` reads the sums of these values by class. Returns None if
+    #: the values are undefined for a test set
     of_examples: Callable[[TestSet], ndarray | None] | None = None
-    #: whether ``of_sums`` needs sums class by class; else claims sum over all classes, which is faster
+    #: whether ``of_sums`` needs separate sums for each class; otherwise, claims sum over all classes, which is faster
     by_class: bool = True
-    #: whether the metric needs logits. Finished runs have probabilities only, so it cannot be computed again
+    #: whether the metric needs logits. Finished runs store only probabilities, so such a metric cannot be recomputed
     of_logits: bool = False
     over_clients: str = ""  # name of the metric that holds the means over clients, if there is one
     preferred: bool = False  # whether comparisons of runs show the metric by default
-    #: dotted keys of a result without which a value says nothing: shown beside it, and never mixed in a column
+    #: dotted keys of a result that are needed to interpret the value, such as delta for epsilon. They are shown next to
+    #: the value, and a column never mixes runs that differ in them
     beside: tuple[str, ...] = ()
 
     @property
@@ -166,7 +170,7 @@ def of_logits(
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
-    """Return the sums that ``metric`` reads, [1, C]; None if it is undefined on ``test``."""
+    """Return the sums that ``metric`` needs, of shape [1, C]; None if the metric is undefined on ``test``."""
     table = test.confusion.astype(np.float64)
     sums = ClassSums(np.diag(table)[None], table.sum(0)[None], table.sum(1)[None])
     if metric.of_examples is None:
@@ -229,7 +233,8 @@ METRICS: Table[Metric] = Table("METRICS", {
     "client_accuracy": _of_clients("accuracy over clients"),
     # of private training, at user level
     "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
-    # of clients' own models (pipelines/personalization/client_matrix.py): in distribution (ID) and out of it (OOD)
+    # of personalized models (pipelines/personalization/client_matrix.py): in distribution (ID), out of distribution
+    # (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
@@ -245,11 +250,11 @@ METRICS: Table[Metric] = Table("METRICS", {
 
 #: The metric that determines the rounds to target, the best round and ``stop_at_target``.
 ACCURACY = "accuracy"
-#: The metric by which the best epoch is selected, on validation examples, unless the method selects it by the loss.
+#: The metric on validation examples that selects the best epoch, unless the method selects by the loss.
 SCORE = "f1"
 
 
-#: Part of the key of a number in a result -> its properties, for numbers that are not metrics of predictions.
+#: Last part of a dotted key in a result -> title, unit and range of the number, if the number is not a metric.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
     "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),
@@ -267,7 +272,7 @@ def top_of(key: str) -> float | None:
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """Return :attr:`Metric.beside` of the number at a dotted ``key``, such as ``privacy.epsilon``."""
+    """Return the dotted keys needed to interpret the number at ``key`` (:attr:`Metric.beside`)."""
     metric = _metric_at(key)
     return () if metric is None else metric.beside
 

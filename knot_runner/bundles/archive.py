@@ -21,7 +21,7 @@ from knot_runner.util.shared_memory import size_text
 MAX_FILES, MAX_BYTES, MAX_FILE = 900, 300_000_000, 64_000_000
 #: Header after the last member of an archive.
 END = "", 0
-#: Exceptions of a damaged stream, beside ValueError.
+#: Exceptions that reading a damaged stream raises, in addition to ValueError.
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
@@ -53,7 +53,7 @@ def too_much(files: int, size: int) -> str:
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last one.
+    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last member.
 
     Raises ValueError if the archive is damaged.
     """

@@ -108,7 +108,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Return the names of files whose digests differ. If all files match, return the digests of all data read."""
+    """Return the names of data files whose digests differ; if all files match, the digest of the data."""
 
     def digests(result: RunResult) -> set[tuple[str, str]]:
         return {(file["path"], file["sha256"]) for file in result.files}

@@ -109,7 +109,7 @@ class Probed:
     progress: Progress
 
     def batches(self, rows: Tensor, size: int = _ROWS, stage: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield normalized images [n, C, H, W] float32 and labels [n] of ``rows``, ``size`` at a time.
+        """Yield batches of ``rows``: normalized images of shape [n, C, H, W], float32, and labels, with n <= ``size``.
 
         If ``stage`` is given, report the progress under this name.
         """
@@ -255,7 +255,7 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
         direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
 
     def narrowed(low: Tensor, high: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the intervals after a test at ``size`` [n]; a test at ``low`` changes nothing."""
+        """Return the intervals after testing the step sizes ``size`` [n]; a test at ``low`` changes nothing."""
         changed = forward(images + size[:, None, None, None] * direction).argmax(1) != decision
         return torch.where(changed, low, size), torch.where(changed, size, high)
 

@@ -218,7 +218,7 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: list[str]) -> pd.DataFrame:
-    """Return for each row the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
+    """Return each row's ``values`` from the run at ``temperature`` with equal case, other settings and seed."""
     keys = ["case", "other", "seed"]
     twins = frame[frame.key == frame.other.map(lambda other: RowSetting(temperature, other=other))]
     return frame[keys].merge(twins, "left", keys)[values]

@@ -47,7 +47,7 @@ class Clients:
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """Return the run's inputs, with all examples and the sorted rows that train the image encoder (None: all rows).
+    """Return the run's inputs, with all examples and the sorted rows that the image encoder trains on (None: all).
 
     Raises:
         UserError: The examples cannot be read or partitioned, or no image would train the encoder.
@@ -143,7 +143,7 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance between ``points`` [K, d] and samples of ``client``, and its gradient [K, d].
+    """Return the distance between ``points`` and samples of ``client``, and the gradient; both arrays are [K, d].
 
     ``config.distance`` selects the kind of distance. Random draws are seeded by ``run`` and ``step``.
     """
@@ -232,9 +232,10 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return the mean of ``right`` (bool [T]) over all test examples (weighted) and over clients (unweighted).
+    """Return two accuracies: ``weighted``, over all test examples, and ``unweighted``, the mean over clients.
 
-    ``right``: whether each test example is classified correctly, bool [T]. ``tests``: the test rows of each client.
+    ``right``: whether each test example is classified correctly, bool [T]. ``right``: whether each of T test examples
+        is classified correctly, bool [T]. ``tests``: the test rows of each client.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}

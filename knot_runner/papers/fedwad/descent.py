@@ -69,7 +69,7 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient [K, d] for the points.
+    """Return FedWaD's distance of ``points`` [K, d] to ``sample`` [n, d], and a gradient for the points, [K, d].
 
     The gradient is that of the distance between the points and the last interpolating measure only.
     """

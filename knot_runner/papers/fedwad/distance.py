@@ -99,7 +99,7 @@ def _measured(
         options = replace(options, support=samples[0].size)
     draws = partial(numpy_generator, context.settings.seed, "federated distance")
     federated = partial(distance_between, *samples, options, draws)
-    wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
+    wasserstein(Measure(task.first[:1]), samples[1])  # warm-up: a first call is slower
     traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
     bare = traced
     if options.mode == "approximate" or options.privacy:

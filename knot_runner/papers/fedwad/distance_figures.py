@@ -152,7 +152,7 @@ def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
     kept = {}
-    for key, points in arrays(run, MEASURE_NAMES).items():  # the first two dimensions; on a line the second is 0
+    for key, points in arrays(run, MEASURE_NAMES).items():  # first two dimensions; 0 if there is one
         kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2] if points.ndim == 2 else points
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T

@@ -174,7 +174,8 @@ class ImageSetsSettings:
 def counted_distance(method: Config) -> Config:
     """Return the settings that affect the result.
 
-    In exact mode, "support" has no effect and is removed: xi starts with as many points as the first sample.
+    In exact mode, "support" has no effect and is removed: the interpolating measure starts with as many points as the
+    first sample.
     """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
