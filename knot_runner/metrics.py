@@ -78,7 +78,10 @@ def macro_f1(sums: ClassSums) -> ndarray:
 
 
 def distances_from_truth(test: TestSet) -> ndarray | None:
-    """Return || E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
+    """Return the L2 distance of each example's expected label to the true label, shape [N] (KNOT section 1).
+
+    The expected label is E[p], the mean of the label coordinates weighted by the probabilities.
+    """
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
@@ -254,7 +257,8 @@ ACCURACY = "accuracy"
 SCORE = "f1"
 
 
-#: Last part of a dotted key in a result -> title, unit and range of the number, if the number is not a metric.
+#: Part of a dotted key in a result -> title, unit and range of the number, for numbers that are not metrics of
+#: predictions.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
     "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),
@@ -303,5 +307,5 @@ def measured_score(logits: ndarray, labels: ndarray) -> float:
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """Return the first round or time with accuracy >= ``target`` in ``curve`` [(round or time, accuracy)], or None."""
+    """Return the first round (or time) with accuracy >= ``target``, or None; ``curve`` has pairs (round, accuracy)."""
     return next((moment for moment, value in curve if target is not None and value >= target), None)

@@ -64,7 +64,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 
 def sealed_problem(value: object) -> str:
-    """Return why ``value`` is not a record of :func:`write_sealed`, as text after its path; "" if it is one."""
+    """Return why ``value`` is not a valid record of :func:`write_sealed`, as text to follow a path; otherwise ""."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"

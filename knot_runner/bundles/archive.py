@@ -46,7 +46,7 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def too_much(files: int, size: int) -> str:
-    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; otherwise ""."""
+    """Return an error text if ``files`` files of ``size`` bytes in total exceed a bundle's limits; otherwise ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"

@@ -65,7 +65,7 @@ Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare whole runs: the recorded result ``was`` and the new result ``now``, and the log rows of both."""
+    """Compare a recorded run (``was``, log ``rows``) with a complete rerun (``now``, log ``new_rows``)."""
     values = list(_pairs(content_of(was), content_of(now)))
     pairs = [*values, *_pairs(list(rows), list(new_rows), "rounds")]
     old, new = _digests(was), _digests(now)

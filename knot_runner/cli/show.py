@@ -65,7 +65,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw the classes of ``job``'s training examples per party as a figure and CSV below ``<out>/figures``."""
+    """Draw the numbers of training examples by class and party as a figure and CSV below ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition

@@ -251,6 +251,6 @@ def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, val
     best_words = _words(params)
     print(f"best of {study.trials} trials: {' '.join(best_words)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
-    words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
+    words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # not for one run
     print(shlex.join(["knot-runner", *words, *best_words]))
     print(job.folder)

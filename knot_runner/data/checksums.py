@@ -1,6 +1,6 @@
 """The data folder ``paths.data_dir``.
 
-Every file in the data folder is opened through this module, which verifies its checksum and records it.
+Every data file is opened through this module, which verifies the file's checksum and records the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data_dir`` while one task is loaded.
 
-    ``opened``: path -> the record of a file that was read, or that was looked for and not found.
+    ``opened``: path -> the record of a file that was read, or that was searched but not found.
     """
 
     root: Path
@@ -40,7 +40,7 @@ class DataFolder:
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, an entry in the settings. The other methods expect paths from this method."""
+        """Return the path of ``entry``, a file or folder named in the settings, as the other methods expect it."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
@@ -51,7 +51,7 @@ class DataFolder:
         """Record the file ``path`` and verify its checksum.
 
         Raises:
-            UserError: The checksum differs from the listed one.
+            UserError: The checksum differs from the one listed in ``SHA256SUMS``.
         """
         short = self.short(path)
         if short not in self.opened:

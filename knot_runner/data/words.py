@@ -1,7 +1,7 @@
 """Vocabulary of the generated texts.
 
-Each domain has its own words, which a model trained on another domain does not know. The words in ``COMMON_...`` have
-the same meaning in every domain.
+Each domain has words that occur in no other domain, so a model trained on another domain does not know them. The words
+in ``COMMON_...`` have the same meaning in every domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _field(text: str) -> Any:
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Return domain -> its fields, which are separated by slashes. An indented line continues the previous line.
+    """Return a dict from domain to its fields. Slashes separate fields; an indented line continues the previous line.
 
     The last field has words for each label. A domain without label words gets the words of all other domains, label by
     label.
@@ -64,7 +64,7 @@ COMMON_FEELINGS = _field(
     "i am so angry, stop it right now | i am so happy, this is great | i see, let us go on | i am so sad, i feel down "
     "| what a surprise, i did not expect that"
 )
-#: openings of any emotion, so that only the context tells
+#: openings that fit any emotion, so that only the context reveals the emotion
 FILLERS = _field("oh my, you know, well then, listen, come on, really")
 #: domain -> things, and its phrases for the five emotions; travel, the transfer set, has those of all others
 EMOTION: dict[str, tuple[Words, tuple[Words, ...]]] = _table("""

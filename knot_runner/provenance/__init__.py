@@ -160,7 +160,7 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return the ``changes`` from :func:`reasons` that make a run count as unfinished: changed data, settings or files.
+    """Return those ``changes`` of :func:`reasons` that make a run unfinished: changed data, settings or files.
 
     Missing weights are only reported. Users who delete weights to save space must not have to retrain.
     """

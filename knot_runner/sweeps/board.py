@@ -28,7 +28,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Context manager that shows the progress of ``jobs`` from a thread; ``finished``: number of jobs done before."""
+    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs done earlier."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total = finished + len(jobs)
@@ -78,7 +78,7 @@ class Board:
 
     def _show(self, job: ComposedJob, progress: JobProgress) -> None:
         name = job.run_id
-        if name not in self._begun and not self._console.is_terminal:  # once: a slow job may tell nothing for a while
+        if name not in self._begun and not self._console.is_terminal:  # once, since slow jobs report rarely
             self._begun.add(name)
             self._tell(f"{job.title}: starts  ->  {job.folder}")
         if name not in self._bars:

@@ -70,7 +70,7 @@ def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
 
 
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
-    """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
+    """Run all jobs and return the outcomes by run id. Ray starts jobs in this order, as resources become free."""
     task = ray.remote(max_retries=RESTARTS, **kept)(run_on_worker)
     under_way = {task.remote(job.run_id, plan, str(Path.cwd())): job for job in jobs}
     outcomes: dict[str, Outcome] = {}

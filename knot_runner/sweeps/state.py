@@ -169,7 +169,7 @@ def _interrupted(job: ComposedJob) -> JobState:
     The job has either not started or committed a number of rounds (epochs, stages).
     """
     commit = "commit.json"
-    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
+    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # of clusters
     rounds = getattr(job.settings.training, "rounds", None)
     if record and rounds:
         return JobState("stopped", f"stopped in round {record['step'] + 1} of {rounds}")

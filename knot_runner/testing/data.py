@@ -99,7 +99,7 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
-    """Return the paths of the existing files that ``files`` describe. A folder contributes each of its files."""
+    """Return the paths of the existing files that ``files`` describe, including all files in a described folder."""
     folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
     return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
 

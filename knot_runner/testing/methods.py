@@ -122,7 +122,7 @@ def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
-    """Check that ``privacy`` clips everything that a client sends, or that the algorithm refuses privacy in one line.
+    """Check that ``privacy`` clips everything that a client sends, or that a UserError refuses privacy.
 
     There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. In a round, the
     global model changes by at most ``clip`` times the number of participants, divided by the expected number of

@@ -51,7 +51,7 @@ def plot_command(options: argparse.Namespace) -> int:
 
 
 def _format_of(file: str) -> str:
-    """Return the format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
+    """Return the format of the figure ``file``. Raises :class:`UserError`, also if the folder does not exist."""
     path = Path(file).expanduser()
     form = path.suffix.removeprefix(".")
     if form not in FORMATS:

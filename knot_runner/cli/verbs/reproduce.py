@@ -129,7 +129,7 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """Return the composed candidates, ordered by claims per minute, and a line for each that cannot be composed."""
+    """Return the candidates by claims per minute, and a line for each preset that cannot be composed."""
     listed = {entry.preset: entry for entry in listed_presets(config_dir)}
     composed, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
@@ -165,7 +165,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _execute(candidate: Candidate, end: float) -> str:
-    """Run the missing runs of a preset until ``end`` (monotonic clock). Return why some are still missing, or ""."""
+    """Run a preset's missing runs until ``end`` (monotonic clock). Return why some are still missing, or ""."""
     if not candidate.left():
         return ""
     if problem := no_data(job.settings for job in candidate.preset.jobs):

@@ -83,7 +83,7 @@ def read_usps(
 
 
 def _digit(where: str, line: str) -> np.ndarray:
-    """Return the label and the gray levels of one ``line``, float64 [257]."""
+    """Return the label and the 256 gray levels of one ``line`` as one array, float64 [257]."""
     values, levels = line.split(), USPS_SIDE * USPS_SIDE
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)
@@ -95,6 +95,6 @@ def _digit(where: str, line: str) -> np.ndarray:
         raise UserError(f"{problem}", where) from None
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
         raise UserError(f"label {values[0][:20]} is not a class number", where)
-    if not (np.abs(row[1:]) <= 1).all():  # also true of NaN
+    if not (np.abs(row[1:]) <= 1).all():  # also if NaN
         raise UserError("a gray level is not in [-1, 1]", where)
     return row
