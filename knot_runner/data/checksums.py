@@ -141,6 +141,6 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """Return the zip file in an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
+    """Return the zip file of an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -90,9 +90,10 @@ def _telling_word(rng: random.Random, words_of_label: tuple[str, ...], common: t
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
-    """Return two or three opinions that match the label, or with 30% probability a neighboring one.
+    """Return a review of two or three opinions.
 
-    15% of the opinions are negations of the opposite opinion.
+    Each opinion matches the label or, with probability 30%, a neighboring label. With probability 15%, an opinion is
+    expressed as the negation of the opposite opinion.
     """
     things, opinions = words.SENTIMENT[domain]
     clauses = []

@@ -125,9 +125,9 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the response to the ``before`` bytes in ``part``, or replace them if the server sends the whole file.
+    """Append the response to ``part``, or overwrite ``part`` if the server sends the whole file.
 
-    Return the problem, or "" if the file is complete.
+    ``before``: the number of bytes already in ``part``. Return the problem, or "" if the file is complete.
     """
     headers = {"User-Agent": "knot-runner"}
     if before:

@@ -1,4 +1,4 @@
-"""Load a text task: read every data set from its source, label, split and check it before training."""
+"""Load a text task: read the data sets, map labels, split the texts and check them before training."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 
 
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
-    """Return the train part of ``images`` and, unless ``share`` is None, a valid part with that share of the images.
+    """Return the split train of ``images`` and, unless ``share`` is None, a split valid with that share.
 
     Arguments and errors are the same as in :func:`_cut`.
     """
@@ -98,7 +98,7 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and messages begin with ``key``."""
+    """Return rows (kept, taken) of :func:`cut_splits`. ``names`` seed the draw; error messages name ``key``."""
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 

@@ -190,7 +190,7 @@ def read_literals(content: bytes) -> Any:
 
 class _Machine:
     def __init__(self, budget: int) -> None:
-        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes that texts are turned to
+        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes to encode
 
     def step(self, name: str, argument: Any) -> None:
         if name in VALUES or name in EMPTY:

@@ -48,7 +48,7 @@ def read_idx(
 
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
-    """Return the content of a file as uint8: images as [N, H, W], labels as [N]. ``kind`` states which."""
+    """Return the content of an idx file as uint8: images of shape [N, H, W], or labels [N], as ``kind`` selects."""
     sizes = 3 if kind == "images" else 1
     head_bytes = 4 * (1 + sizes)
     with file_errors(path), open_unpacked(path) as file:
