@@ -29,9 +29,8 @@ Measures = dict[str, float]
 class ClassSums:
     """Sums over examples, by class, for each of B test sets or resamples of a test set.
 
-    Each field has shape [B, C] for C classes. ``hits`` counts the correct predictions of a class, ``predicted`` all
-    predictions of the class, and ``truth`` the examples of the class. ``values`` has the sums of the metric's
-    ``of_examples`` by true class. The operator ``+`` adds the sums of two parts of a test set.
+    Fields have shape [B, C] for C classes, or [B, 1] summed over classes: counts of correct predictions (``hits``),
+    predictions and true labels, and sums of ``Metric.of_examples`` (``values``). ``+`` adds the sums of two parts.
     """
 
     hits: ndarray
@@ -78,10 +77,7 @@ def macro_f1(sums: ClassSums) -> ndarray:
 
 
 def distances_from_truth(test: TestSet) -> ndarray | None:
-    """Return the L2 distance of each example's expected label to the true label, shape [N] (KNOT section 1).
-
-    The expected label is E[p], the mean of the label coordinates weighted by the probabilities.
-    """
+    """Return the L2 distance of each example's expected label E[p] to its true label, [N] (KNOT section 1)."""
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
@@ -122,8 +118,7 @@ class Metric:
 
     title: str  # in tables
     better: Direction | None  # None if unknown
-    #: computes the metric from a :class:`TestSet`; returns None if the metric is undefined for this test set. Claims
-    #: call the function on every resample, which is slow
+    #: computes the metric; returns None if undefined for a :class:`TestSet`. Slow for claims (called on every resample)
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
@@ -136,8 +131,7 @@ class Metric:
     short: str = ""  # title in narrow columns
     #: computes the values on B test sets or resamples, shape [B], from sums over examples
     of_sums: Callable[[ClassSums], ndarray] | None = None
-    #: computes one value per example, shape [N]; ``of_sums`` reads the sums of these values by class. Returns None if
-    #: the values are undefined for a test set
+    #: computes one value per example, [N], whose sums by class ``of_sums`` reads; None if undefined on a test set
     of_examples: Callable[[TestSet], ndarray | None] | None = None
     #: whether ``of_sums`` needs separate sums for each class; otherwise, claims sum over all classes, which is faster
     by_class: bool = True
@@ -145,8 +139,7 @@ class Metric:
     of_logits: bool = False
     over_clients: str = ""  # name of the metric that holds the means over clients, if there is one
     preferred: bool = False  # whether comparisons of runs show the metric by default
-    #: dotted keys of a result that are needed to interpret the value, such as delta for epsilon. They are shown next to
-    #: the value, and a column never mixes runs that differ in them
+    #: dotted keys of a result needed to interpret the value (delta for epsilon): shown with it, never mixed in a column
     beside: tuple[str, ...] = ()
 
     @property
@@ -236,8 +229,7 @@ METRICS: Table[Metric] = Table("METRICS", {
     "client_accuracy": _of_clients("accuracy over clients"),
     # of private training, at user level
     "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
-    # of personalized models (pipelines/personalization/client_matrix.py): in distribution (ID), out of distribution
-    # (OOD)
+    # of personalized models (pipelines/personalization/client_matrix.py): in (ID) and out of distribution (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
@@ -257,8 +249,7 @@ ACCURACY = "accuracy"
 SCORE = "f1"
 
 
-#: Part of a dotted key in a result -> title, unit and range of the number, for numbers that are not metrics of
-#: predictions.
+#: Part of a dotted key in a result -> description of the number, for numbers that are not metrics of predictions.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
     "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),

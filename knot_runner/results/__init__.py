@@ -257,5 +257,5 @@ def result_of(content: dict[str, Any]) -> RunResult:
         content = {key: value for key, value in content.items() if key in RunResult.__dataclass_fields__}
     try:
         return build(cls, content, "")
-    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # in a bundle that no run has written
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # forged content
         raise UserError("has values of other kinds") from None

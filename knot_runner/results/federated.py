@@ -12,7 +12,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of personalized models on each client's own test examples (ID) and on the other clients' (OOD)."""
+    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD)."""
 
     id_accuracy: Share
     ood_accuracy: Share

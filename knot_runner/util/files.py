@@ -182,10 +182,10 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return this folder.
+    """Move the files ``names`` of ``folder`` into the new folder ``folder/set-aside-<n>``, and return its path.
 
-    Files are moved in the order of ``names``. If the process is killed meanwhile, the last files of ``names`` stay in
-    ``folder``.
+    n is the smallest number of 1 or more for which no such folder exists. Files are moved in the order of ``names``. If
+    the process is killed meanwhile, the last files of ``names`` stay in ``folder``.
 
     Raises:
         UserError: A file cannot be moved.

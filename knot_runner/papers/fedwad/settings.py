@@ -115,7 +115,7 @@ class GaussiansSettings:
     source: Literal["generated"]
     #: size of the first sample
     samples: Items
-    #: size of the first sample divided by that of the second
+    #: ratio of sample sizes, first to second
     ratio: Items
     #: dimension of the samples
     dimension: Items

@@ -82,12 +82,11 @@ class PlotRequest:
     Attributes:
         x: One of :data:`PROGRESS`, a setting or a measure.
         y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
-        by: Settings, separated by commas. Each combination of their values has its own line or color; None selects all
-            settings that differ.
+        by: Settings, separated by commas; each combination of values is a line or color. None: all that differ.
         row, col: A setting; the figure has one panel for each value of the setting, in rows or in columns.
         smooth: The window of the running mean over rounds: a number of rounds or, if below 1, a share of all rounds.
-        mark: The kind of plot. None selects a curve if ``x`` is progress, bars if ``x`` is a setting, a scatter plot if
-            ``x`` is a measure, and boxes if ``y`` is ``clients``.
+        mark: The kind of plot. None: curve if ``x`` is progress, bars if a setting, points if a measure; boxes of
+            clients.
     """
 
     x: str = "round"
@@ -254,11 +253,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """Return ``points`` with the columns ``x``, ``y`` and ``place``, and the name of the mark.
-
-    ``x`` and ``y`` are drawn coordinates. ``place`` is the position on the x axis; values with the same place are
-    averaged.
-    """
+    """Return ``points`` with drawn ``x`` and ``y`` and ``place`` (position on the x axis), and the name of the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
@@ -292,8 +287,8 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
     """Return a row per panel, series and place: the mean over ``n`` runs, the interval, and the mean ``x``.
 
-    The mean is in ``value``, and the interval is from ``low`` to ``high``. For boxes, these columns hold the median and
-    the quartiles. A curve has only the places at which most runs of the series have values.
+    The mean is in ``value``, and the interval is from ``low`` to ``high``. For boxes, they hold the median and the
+    quartiles. A curve has only the places with the most runs of its series.
     """
     keys = ["panel", "series", "place"]
     points = points.rename_axis("seed").rename(columns={"y": "value"}).reset_index().sort_values(keys)

@@ -214,8 +214,7 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 def label_colors(labels: ClassNames) -> list[Any]:
     """Return one color per class.
 
-    If the classes lie on a scale (as for sentiment), the colors follow a color scale. Otherwise, the colors differ as
-    much as possible.
+    If the classes lie on a scale (as for sentiment), so do the colors. Otherwise, the colors differ strongly.
     """
     points = np.asarray(labels.coordinates, dtype=float)
     return list(map(nth_color, range(len(points)))) if points.shape[1] != 1 else scale_colors(points[:, 0])
@@ -235,7 +234,7 @@ def draw_band(
     """Draw one series of ``estimates``: the means as a line and, if ``filled``, the intervals as a band.
 
     ``look`` are options of matplotlib's line. The band may exceed the axes: if the axes included all of a wide band,
-    lines over few seeds would look alike.
+    differences between lines over few seeds would be hidden.
     """
     axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:

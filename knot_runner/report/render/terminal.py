@@ -52,7 +52,7 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 class TerminalColumn(Column):
     """A column of a terminal table: rich's column, whose ``head`` is plain text.
 
-    ``right``: whether cells are right-aligned, as for numbers. ``look``: further options of rich's column.
+    ``right``: whether to align cells right, as for numbers. ``look``: further options of rich's column.
     """
 
     def __init__(self, head: str | Text = "", right: bool = False, **look: Any) -> None:
