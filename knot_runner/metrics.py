@@ -99,7 +99,7 @@ def means_of_examples(sums: ClassSums) -> ndarray:
 
 
 def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
-    """Return -log softmax(z / T)[truth] of each example, in nats (FLex&Chill also divides by T in evaluations)."""
+    """Return the cross-entropy of each example at ``temperature`` T, in nats: -log softmax(z / T)[true class]."""
     if test.logits is None or temperature is None:
         return None
     from scipy.special import log_softmax
@@ -113,7 +113,7 @@ class Metric:
 
     A metric of predictions has ``of_sums`` or ``function``. ``of_sums`` computes the value from sums over examples, so
     that it can be pooled over data sets and resampled by claims. ``function`` computes other metrics from a whole test
-    set. A metric with neither is computed during the run, where its input is available (such as accuracy over clients).
+    set. Other metrics are computed during the run, where their inputs are available (such as accuracy over clients).
     """
 
     title: str  # in tables
@@ -148,7 +148,7 @@ class Metric:
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
-        """Return the value on ``test``; None if the metric is undefined there."""
+        """Return the value on ``test``; None if the metric is undefined on ``test``."""
         if self.of_sums is None:
             value = self.function(test) if self.function else None
             return None if value is None else float(value)
@@ -293,7 +293,7 @@ def measured(test: TestSet) -> Measures:
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
-    """Return :data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
+    """Return the metric :data:`SCORE` of ``logits``, of shape [N, C], given the true ``labels``, of shape [N]."""
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 

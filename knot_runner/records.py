@@ -58,7 +58,7 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a record of :func:`write_sealed`; None if it is missing, changed, or of another version."""
+    """Read a record of :func:`write_sealed`; None if the file is missing, changed, or of another version."""
     value = read_json(path)
     return None if sealed_problem(value) else value
 
@@ -133,7 +133,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Return why the result in ``folder`` cannot be used; "" if it is valid or does not exist."""
+    """Return why the result in ``folder`` cannot be used; "" if the result is valid or does not exist."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:
@@ -169,7 +169,7 @@ def has_record(folder: Path, result: RunResult, name: str) -> bool:
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     """Return the bytes of file ``name`` of the finished run in ``folder``, verified by its checksum in ``result``.
 
-    Raises :class:`UserError` naming the file if it is missing or changed.
+    Raises :class:`UserError` naming a file that is missing or changed.
     """
     path = folder / name
     try:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from knot_runner.util.shared_memory import size_text
 
-#: Maximum number of files of a bundle, bytes of all of them, and bytes of one of them.
+#: Maximum number of files of a bundle, of bytes of all files, and of bytes of one file.
 MAX_FILES, MAX_BYTES, MAX_FILE = 900, 300_000_000, 64_000_000
 #: Header after the last member of an archive.
 END = "", 0

@@ -40,7 +40,7 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Return ``[folder]`` for a run's folder, otherwise the folders of finished runs below it.
+    """Return ``[folder]`` if ``folder`` is a run, otherwise the folders of all finished runs below ``folder``.
 
     The folders of runs are sorted and lie at most three levels below ``folder``.
     """

@@ -200,7 +200,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     """Report finished runs that used a different code version or different data, or whose files changed.
 
-    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun.
+    If ``stale`` is "rerun", move these runs to ``.stale`` so that they are rerun.
 
     Raises:
         UserError: ``stale`` is empty, and data or files changed.

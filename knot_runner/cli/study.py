@@ -91,7 +91,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
-    """Return a finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
+    """Return a finished run's ``metric`` on validation examples; None if the run diverged or is not finished."""
     result = read_result(job.folder)
     if result is None or result.status != "done":
         return None
@@ -140,7 +140,7 @@ class Study:
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     """Run every batch of trials as a grid with the function ``sweep``; return the exit code.
 
-    Raises :class:`UserError`. An invalid request raises it before the first trial.
+    Raises :class:`UserError`; for an invalid request, before the first trial.
     """
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")

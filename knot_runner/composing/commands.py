@@ -39,7 +39,7 @@ class Command:
     Attributes:
         arguments: The arguments as typed, without the names of other presets.
         hydra: The composed config's ``hydra`` part, with the launcher.
-        sweep: Whether a grid was requested, even if it has one job.
+        sweep: Whether a grid was requested, even a grid of one job.
     """
 
     preset: str | None

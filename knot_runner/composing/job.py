@@ -214,7 +214,7 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
 
 
 def _under_preset(config: Config, words: Sequence[str]) -> Config:
-    """Return a composed ``config`` whose tracker, if any, uses the preset as its group.
+    """Return a composed ``config`` in which the tracker, if any, groups the run by the preset.
 
     ``words``: the overrides, which may contain a preset. Run ids do not depend on the tracker.
     """

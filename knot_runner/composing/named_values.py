@@ -48,7 +48,7 @@ RUN_PREFIX = "run:"
 
 
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
-    """Return a composed, plain ``config`` with the values of the YAML files that its method names or needs.
+    """Return a composed, plain ``config`` with the values of the YAML files that the config's method names or needs.
 
     - The partition is ``natural`` if a method needs clients on a text task and no partition is selected.
     - Unset settings of a loss, a loss term, a schedule, a synthesis or a personalization get the value in the
@@ -129,15 +129,15 @@ def _model(model: object, where: str, config: Config, values_of: Values) -> Conf
 def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a finished run as a teacher.
 
-    The result holds the run's id and folder, the checksum of its weights, and the settings of its model. No weights are
-    loaded, but the model and config files must match the checksums in the run's result.
+    The result holds the run's id and folder, the checksum of the model's weights, and the model's settings. No weights
+    are loaded, but the model and config files must match the checksums in the run's result.
 
     Args:
         word: The folder of the run, or its id below the output folder.
         config: The composed settings, with ``paths.output_dir``.
 
     Raises:
-        UserError: There is no such run, or it has no model.
+        UserError: There is no such run, or the run has no model.
     """
     out = Path(str((config.get("paths") or {}).get("output_dir", "outputs"))).expanduser()
     folder = find_run(word, out)
@@ -205,7 +205,7 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
 # -------------------------------------------------------------------------------------------------------------- arms
 
 
-#: Name -> its overrides.
+#: Name of an arm -> overrides of the arm.
 Arms = dict[str, list[Override]]
 
 
@@ -228,7 +228,7 @@ def read_arms(mapping: object) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
+    """Return the override ``arm=NAME`` and the overrides of this arm, for each arm in ``names``.
 
     Raises:
         UserError: An arm is unknown, or sets a key that one of ``others`` also sets.

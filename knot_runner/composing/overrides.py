@@ -58,7 +58,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     return [copy.copy(_parsed(argument)) for argument in arguments]
 
 
-@functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
+@functools.lru_cache(maxsize=1000)  # overrides are parsed several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
     readable, override = argument, None

@@ -35,7 +35,7 @@ class Device:
     engine: str = "loop"
     #: whether NAME:0, NAME:1, ... are different devices
     numbered: bool = False
-    #: whether the device is the machine's processor, which worker processes share and which uses the host's memory
+    #: whether the device is the machine's CPU, which worker processes share and which uses the host's memory
     host: bool = False
 
 

@@ -59,7 +59,7 @@ class DataFolder:
             self._check(path, self.opened[short])
 
     def file(self, path: Path) -> Path:
-        """Check and return ``path``. Raises :class:`UserError` if it is not a file or its checksum is wrong."""
+        """Check and return ``path``. Raises :class:`UserError` if ``path`` is not a file or the checksum is wrong."""
         if not path.is_file():
             raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
@@ -97,7 +97,7 @@ def open_folder(root: Path | None) -> DataFolder:
     """Return the data folder for ``task.source=local``.
 
     Raises:
-        UserError: ``paths.data_dir`` is not set or does not exist, or its checksum file has an invalid line.
+        UserError: ``paths.data_dir`` is not set or does not exist, or ``SHA256SUMS`` has an invalid line.
     """
     if root is None:
         raise UserError(

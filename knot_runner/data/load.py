@@ -104,7 +104,7 @@ def _files_there(
 ) -> tuple[dict[str, list[File]], list[str]]:
     """Return split -> files to read for the data set ``name``. ``folder`` records the missing paths.
 
-    The result is empty if the data set is left out because it has no files.
+    The result is empty if the data set is left out because of missing files.
 
     Raises:
         UserError: A file is missing that ``task.missing`` does not allow, or a split has no file.

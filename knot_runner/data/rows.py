@@ -118,8 +118,8 @@ def listed(column: str | list[str] | None) -> list[str]:
 def _name_dialogues(rows: list[TextRow]) -> int:
     """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
 
-    A dialogue consists of consecutive rows with the same id. Its name is the id, or ``id #2``, ... if the id is
-    repeated.
+    A dialogue consists of consecutive rows with the same id. The name of a dialogue is its id or, for an id that occurs
+    again, ``id #2``, ``id #3``, ...
     """
     names: set[str] = set()
     times: Counter[str] = Counter()

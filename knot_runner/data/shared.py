@@ -1,4 +1,4 @@
-"""A task cache for the jobs of one process, so that they read and store each task only once."""
+"""A task cache for the jobs of one process, which read and store each task only once."""
 
 from __future__ import annotations
 

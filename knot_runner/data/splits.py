@@ -66,7 +66,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a random ``share`` of the rows of ``labels`` [N], as :func:`random_rows` does, but stratified by label.
+    """Return a random ``share`` of N rows like :func:`random_rows`, but stratified by ``labels``, of shape [N].
 
     Both parts must have room for every label, and every label must have at least two rows.
     """
@@ -175,7 +175,7 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """Return consecutive part i of n (``part`` = [i, n]) of the examples, as in KNOT's ERC code.
+    """Return the i-th of n consecutive parts of the examples, for ``part`` = [i, n], as in KNOT's ERC code.
 
     The sizes of the n parts differ by at most one.
     """
@@ -206,7 +206,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a mask [N] with a random ``share`` of each user's rows: at least one row, never all rows.
+    """Return a mask of shape [N] with a random ``share`` of each user's rows: at least one row, never all rows.
 
     A user with a single row gets none.
     """

@@ -90,8 +90,8 @@ class PartyTask:
     files: list[Opened] = field(default_factory=list)
     #: number of rows of each file (relative to ``paths.data_dir``) or hub split, which reveals a shortened file
     rows: dict[str, int] = field(default_factory=dict)
-    #: digest of the source data, if the run's seed determined how they are divided among the parties; "" if each party
-    #: is a data set of the source
+    #: digest of the source data, if the run's seed determines the division among the parties; "" if each party is a
+    #: data set of the source
     read: str = ""
 
     @property

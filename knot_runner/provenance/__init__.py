@@ -80,7 +80,7 @@ def _public(version: str) -> str:
 
 
 def plugin_version(plugin: str) -> str | None:
-    """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
+    """Return a 12-digit hex digest of the Python files of a plug-in; None if the plug-in is not found.
 
     A dotted name is located without importing it, so that none of the user's code runs.
     """
@@ -143,7 +143,7 @@ def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     """Return one line per setting whose recorded value differs from the value in ``settings``.
 
-    Only settings that can change the numbers of a finished run are compared. They may differ although the run id is
+    Only settings that can change the numbers of a finished run are compared. Settings can differ although the run id is
     equal: a setting that is null in the run id may have another default today.
     """
     if not (folder / CONFIG_FILE).is_file():  # _file_changes reports this

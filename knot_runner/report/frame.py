@@ -115,7 +115,7 @@ class RunSet:
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """Return ``metric`` (dotted key) of the finished runs that have it, indexed by run."""
+        """Return the values of ``metric`` (dotted key) of the finished runs with this metric, indexed by run."""
         return self.metrics.loc[self.metrics.metric == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:

@@ -76,7 +76,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Run(Job):
-    """A job with the content of its folder.
+    """A job with the content of the job's folder.
 
     ``result`` is None unless the run is done or diverged. ``problem`` is the reason why the result is missing or not
     used. ``command`` is the command that runs the job, for messages.
@@ -197,7 +197,7 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 
 
 def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
+    """Return test predictions by data set: probabilities of shape [N, C], float32, and labels of shape [N], int64.
 
     ``side`` selects the run's models, or the global model before distillation.
 

@@ -98,7 +98,7 @@ SUBMITIT_LOCAL = "LocalLauncher"
 class PlannedConfigs:
     """A replacement for Hydra's config loader.
 
-    The launcher asks it for the config of each job, and gets only the ``hydra`` part and the run id.
+    The launcher calls this object for the config of each job, and gets only the ``hydra`` part and the run id.
     """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:

@@ -80,7 +80,7 @@ def clear_failure(folder: Path) -> None:
 
 
 def read_progress(folder: Path) -> JobProgress | None:
-    """Return the progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
+    """Return the progress of the run in ``folder``; None if no progress was written within the last minute."""
     progress = _read(JobProgress, folder / PROGRESS)
     if progress is not None and time.time() - progress.at < FRESH_SECONDS:
         return progress

@@ -117,8 +117,8 @@ def check_partition(
 
     Args:
         partition: Name in ``PARTITIONS``, or a partition function with the same signature.
-        settings: The partition's settings, a dataclass with ``kind``. If the number of clients can be set, it also
-            has ``num_clients``.
+        settings: The partition's settings, a dataclass with the field ``kind``, and with ``num_clients`` if the number
+            of clients can be set.
         owners: Smallest and largest allowed number of clients per example, such as (0, 1).
         seeded: Whether the assignment of training examples depends on the seed.
         labels: Whether the assignment depends on the labels. If not, other labels must give the same partition.

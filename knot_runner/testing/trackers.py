@@ -54,7 +54,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
 
 def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
-    """Mirror a run, which ends with an error after its rows if ``crash``; return the tracker's calls and reports."""
+    """Mirror a run, which ends with an error if ``crash``; return the tracker's calls and the reported lines."""
     entry = TRACKERS[run.spec.name]
     calls: list[tuple[str, Any]] = []
     notes: list[str] = []

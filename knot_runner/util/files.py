@@ -97,7 +97,7 @@ def require_writable(folder: Path, key: str) -> None:
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
     """Replace the content of ``path`` completely or not at all, even after a power loss (if ``durable``).
 
-    If the content is a sequence of parts, they are written one after another.
+    If ``content`` is a sequence of parts, the file is their concatenation.
 
     Raises:
         UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails,
@@ -160,7 +160,7 @@ def writable(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any | None:
-    """Return the JSON in ``path``; None if it is missing, not a regular file, or not valid JSON."""
+    """Return the JSON in ``path``; None if the file is missing, not a regular file, or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:

@@ -153,7 +153,7 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
     The actions of :func:`on_signal` run first. Ignored signals stay ignored. After the block, the previous handlers are
-    restored if ``restored``. In threads other than the main thread, this function does nothing.
+    restored if ``restored``. Only the main thread sets handlers.
 
     The handler raises no exception, because a library could catch the exception or be left in an inconsistent state.
     The main thread stops while the handler runs. Commits are atomic, and locks and workers end with the process.

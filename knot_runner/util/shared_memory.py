@@ -19,7 +19,7 @@ ALIGNED = 64
 class Memory:
     """``size`` bytes that are shared with every process that is started with this object as an argument.
 
-    The memory is anonymous: it has no name to clean up and no limit of /dev/shm, and it is freed with its last process.
+    The memory is anonymous: no name must be cleaned up, /dev/shm does not limit it, and its last process frees it.
     ``map`` holds the bytes. If ``private``, writes are visible only in the writing process, as for :func:`map_file`.
     """
 

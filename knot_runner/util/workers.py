@@ -107,7 +107,7 @@ def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., 
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
-    """Return (None, result), or the error: a user error unchanged, any other as the text of its traceback."""
+    """Return (None, result), or (error, None): a user error unchanged, any other error as the text of the traceback."""
     try:
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:

@@ -1,4 +1,4 @@
-"""``knot-runner data``: lists present and missing data sets with their sources, and downloads them."""
+"""``knot-runner data``: lists present and missing data sets with their sources, and downloads missing files."""
 
 from __future__ import annotations
 

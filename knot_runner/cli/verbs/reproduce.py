@@ -219,7 +219,7 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
 
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
-    """Return the row of a preset in the table; () if none of its runs is finished."""
+    """Return the row of a preset in the table; () if no run of the preset is finished."""
     results = {folder: result for folder in candidate.folders if (result := read_result(folder))}
     if not results:
         return ()

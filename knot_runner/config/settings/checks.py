@@ -120,7 +120,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
-    """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
+    """Check that a ``method`` of ``family`` can use the shares of ``partition`` that are ``given``.
 
     A federated server has no data, and all parties take part in a distillation.
     """

@@ -103,7 +103,7 @@ def family_of(config: Any) -> Family:
 
 def family_of_algorithm(algorithm: str) -> Family:
     """Return the family of ``algorithm``. An unknown algorithm counts as a plug-in's federated algorithm."""
-    if algorithm in METHOD_SETTINGS:  # a look-up also registers the papers' families
+    if algorithm in METHOD_SETTINGS:  # this also registers the papers' families
         family: Family
         for family in FAMILIES.data.values():
             if algorithm in family.settings:

@@ -24,7 +24,7 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: (key, value) of a method's setting -> other keys of the method that have no effect with this value. Claims may still
 #: name these keys.
 UNREAD_KEYS = {("solver", "exact"): {"fedwad", "precision"}, ("graph", "none"): {"otdd", "clusters", "scale"}}
-#: Groups whose ``name`` is not part of the run id. The names of tasks and methods are part of it.
+#: Groups whose ``name`` is not part of the run id, unlike the names of tasks and methods.
 LABELED = ("model", "training", "fleet", "privacy")
 
 

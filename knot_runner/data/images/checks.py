@@ -72,7 +72,7 @@ def checked_image_reader(where: str, reader: ImageReader) -> ImageReader:
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with the ``parts`` that a reader returned; "" if they are valid."""
+    """Return what is wrong with the images ``parts`` that a reader returned; "" if all are valid."""
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:
@@ -154,8 +154,8 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
 
     Raises:
-        UserError: The archive is truncated or has a member that points outside it or is not a plain file or folder,
-            or a wanted member is repeated or larger than ``most`` bytes. The message names the archive.
+        UserError: The archive is truncated; a member points outside the archive, or is not a plain file or folder; or a
+            wanted member is repeated or larger than ``most`` bytes. The message names the archive.
     """
     contents: dict[str, bytes] = {}
     try:

@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
 Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
-a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads it without
-unpickling: it interprets only the opcodes and names that plain data needs and refuses all others, so that no code in
-the file is called or imported.
+a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads this dict without
+unpickling: the function interprets only the opcodes and names that plain data needs and refuses all others, so that no
+code in the file is called or imported.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
+    """Return the image in a PNG or JPEG file with content ``data``, uint8 of shape [C, H, W].
 
     The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
     Pillow's limit for decompression bombs.
@@ -177,7 +177,7 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
-    """Return ``image`` as a viewer shows it on a white page, in gray or RGB depending on the channels in ``shape``.
+    """Return ``image`` as displayed on a white background, in gray or RGB depending on the channels in ``shape``.
 
     The image is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this
     function.

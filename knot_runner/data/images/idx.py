@@ -32,7 +32,7 @@ USPS_SIDE = 16
 def read_idx(
     folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
 ) -> Iterator[tuple[Path, Images]]:
-    """Yield the images in ``entries``, pairs of an image file and a label file, as uint8 [N, 1, H, W].
+    """Yield the images in ``entries`` (pairs of an image file and a label file), uint8 of shape [N, 1, H, W].
 
     Raises :class:`UserError` if a magic number is wrong, a file is too short or too long, or the counts do not agree.
     """

@@ -19,7 +19,8 @@ from knot_runner.util.errors import UserError
 #: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
 #: is the byte k.
 ROUNDED = 5.1e-5
-#: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
+#: one writer's n images: pixels of shape [n, channels * height * width], uint8 or float32, and labels, int64 of shape
+#: [n]
 Writer = tuple[np.ndarray, np.ndarray]
 
 

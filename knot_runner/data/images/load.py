@@ -141,7 +141,7 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all images as uint8, or all images as float32 if any of them is float32."""
+    """Return all ``parts`` as uint8, or all as float32 if any part is float32."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
@@ -167,9 +167,10 @@ def read_digits(shape: list[int]) -> Images:
 
 @functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
 def _digits_table() -> np.ndarray:
-    """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
+    """Return a float64 array of shape [1797, 65]: the 64 gray levels and the label of each digit.
 
-    The table is read directly from scikit-learn's data file, because importing scikit-learn and pandas takes a second.
+    The table is that of ``sklearn.datasets.load_digits``, read directly from the data file, because importing
+    scikit-learn and pandas takes a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None  # scikit-learn is a dependency
@@ -180,7 +181,7 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return ``images`` [..., h, w] scaled bilinearly to [..., height, width].
+    """Return ``images``, of shape [..., h, w], scaled bilinearly to the shape [..., height, width].
 
     Interpolation is between pixel centers, and values at the border are repeated. Shrinking does not average over
     pixels.

@@ -33,7 +33,7 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Return the number of images per client and class, int64 [clients, classes].
+    """Return the number of images per client and class, int64 of shape [clients, classes].
 
     ``owner``: the client of each of N images, or NOBODY, shape [N].
     """
@@ -43,7 +43,7 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 
 
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owner of every image, int64 [N].
+    """Return the owner (the number of the client, or NOBODY) of each of N images, int64 of shape [N].
 
     ``counts``, of shape [clients, classes], is the number of random images of each class that each client gets. The
     remaining images have no owner.

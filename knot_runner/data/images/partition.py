@@ -47,7 +47,7 @@ REMEDIES = {
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     """Return the partition of ``task`` that ``settings`` (one of ``PARTITION_SETTINGS``) and ``seed`` determine.
 
-    Test images follow the class proportions of each client's training images, unless the partition says otherwise.
+    By default, a client's test images have the class proportions of the client's training images.
 
     Raises:
         UserError: A setting cannot be satisfied, or a client would have no training images.

@@ -32,7 +32,7 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     The task gets the shape of these images, and the mean and standard deviation of each of their channels.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
-    std = [float(value) or 1.0 for value in channels.std(1)]  # a constant channel keeps its values
+    std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel
     shape = list(train.pixels.shape[1:])
     return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
 
@@ -47,8 +47,8 @@ def gray(pixels: np.ndarray) -> np.ndarray:
 def edges(pixels: np.ndarray) -> np.ndarray:
     """Return edge images of shape [N, 1, H, W], values 0 to 1, from images of shape [N, C, H, W].
 
-    The value is the gradient magnitude of the gray image by the two Sobel kernels, divided by its largest possible
-    value 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
+    The value of a pixel is the magnitude of the gray image's gradient, from the two Sobel kernels, divided by the
+    largest possible magnitude 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
     """
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]

@@ -82,7 +82,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
     If every image is classified correctly, use the first image and print a warning. The paper does not say which image
-    of its class it shows.
+    of the class is shown.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
     is_wrong = logits.argmax(1) != config.shown_class
@@ -151,7 +151,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] for ``rows`` [N], on the CPU."""
+    """Return ``gradients.norm``, float32 [K, N], and ``gradients.right``, uint8 [N], for N ``rows``, on the CPU."""
     parts = []
     for images, labels in probed.batches(rows, stage="gradient norms"):
         parts.append(gradient_norms(probed.model, images, labels, config.temperatures))
@@ -189,7 +189,7 @@ def gradient_norms(
 
 
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Return (softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
+    """Return the gradient of CE(z / T, y) with respect to the logits z, (softmax(z / T) - y) / T, shape [n, C] (eq. 2).
 
     For the true class, p - 1 is computed as minus the sum of the other probabilities. This form stays accurate if p
     rounds to 1.
@@ -202,7 +202,7 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
 #: Number of images in a batch. After its step, each image has its own copy of the weights (2 million, 8 MB, with
 #: McMahan's CNN).
 _OWN_WEIGHTS = 16
-#: The first interval is [0, attack_limit / 2**DOUBLINGS]. Its upper end then doubles up to this many times.
+#: The first search interval is [0, attack_limit / 2**DOUBLINGS]; the upper end doubles up to this many times.
 DOUBLINGS = 12
 
 

@@ -1,4 +1,4 @@
-"""The temperature probe: its settings, and its entry in the table of families."""
+"""Settings of the temperature probe, and registration of its method family."""
 
 from __future__ import annotations
 

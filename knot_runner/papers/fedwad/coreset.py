@@ -234,8 +234,8 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
     """Return two accuracies: ``weighted``, over all test examples, and ``unweighted``, the mean over clients.
 
-    ``right``: whether each test example is classified correctly, bool [T]. ``right``: whether each of T test examples
-        is classified correctly, bool [T]. ``tests``: the test rows of each client.
+    ``right``: whether each of T test examples is classified correctly, bool [T]. ``tests``: the test rows of each
+        client.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}

@@ -1,7 +1,7 @@
 """Figures of the teachers' biases: their mean predictions on random inputs.
 
-They show the teachers' predictions on random texts (KNOT App. D.1) and on sentence pairs that differ in one word (App.
-D.2).
+One figure shows the predictions on random texts (KNOT App. D.1), the other figure shows how predictions change if one
+word of a sentence changes (App. D.2).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class BoundTerms:
 
 
 def label_diameter(points: Tensor) -> float:
-    """Return C_M: the largest Euclidean distance between two label points [K, d] (printed, section 5.3)."""
+    """Return C_M, the largest Euclidean distance between two of K label ``points``, of shape [K, d] (section 5.3)."""
     return float(ground_cost(points.double()).max())
 
 
@@ -212,7 +212,9 @@ SIGN_DRAWS = 200
 
 
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
-    """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B from ``head`` [C, d].
+    """Return the empirical complexity R^ of the functions {x -> <w, phi(x)>: ||w||_2 <= B}.
+
+    ``features`` are phi(x) of N texts, of shape [N, d], and ``head`` [C, d] is the last layer, which determines B.
 
     R^ = B / N E||sum_i s_i phi_i||_2 is estimated from ``SIGN_DRAWS`` draws of the random signs s. By Jensen's
     inequality, R^ is at most B / N sqrt(sum ||phi_i||^2).
@@ -237,7 +239,7 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def undeclared(network: Network) -> str:
-    """Return the reason why the complexity is undefined for a student with this ``network``; "" if it is defined."""
+    """Return why the complexity is undefined for a student with this ``network``; "" if the complexity is defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
         return f"the function class of model {spec.name} is unknown, so its complexity is infinite"

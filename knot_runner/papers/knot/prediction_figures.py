@@ -42,7 +42,7 @@ BOX_LOOK = {
     "whiskerprops": {"color": GRAY},
     "capprops": {"color": GRAY},
 }
-#: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
+#: Corners of the drawn triangle. The distance between two corners of the simplex is sqrt(2).
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
 GREEN = "#007A3D"

@@ -54,10 +54,10 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Take one step along the negative ``gradient`` [K, K] with the learning rate divided by ``scale``.
+    """Return lambda after a step along the negative ``gradient`` [K, K], with the learning rate over ``scale``.
 
     ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
-    proportional to it. The setting ``l2`` is relative to ``scale``, too.
+    proportional to ``scale``. The setting ``l2`` is relative to ``scale``, too.
     """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
     stepped = matrix - config.matrix_lr * (gradient / scale + pull)

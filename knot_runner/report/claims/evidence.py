@@ -68,7 +68,7 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
-    """Return ``effect`` with the values from the records of its runs."""
+    """Return ``effect`` with the value from the records of the runs, or with the reason for a missing value."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
     values = [reading.value for reading in readings if reading.value is not None]

@@ -5,9 +5,9 @@ items of a resample; otherwise, the entry's function is called on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
 pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
-not stored in the clients' order. Each client's number of correct answers is drawn from its binomial distribution, which
-is equivalent to resampling the client's images. Each run draws independently, so a pair's interval does not benefit
-from the test images that both runs share.
+not stored in the clients' order. Instead, the number of a client's correct answers is drawn from a binomial
+distribution with the client's accuracy, which is equivalent to resampling the client's images. Each run draws
+independently, so a pair's interval does not benefit from the test images that both runs share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 
 #: Measure -> why it cannot be resampled.
 Problems = dict[Want, str]
-#: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
+#: Measure -> array of the values on B = ``RESAMPLES`` resamples (a fraction for accuracy).
 Bank = dict[Want, np.ndarray]
 #: The id of a run, the side of the distillation (before or after), and a metric.
 ModelMetric = tuple[str, ModelSide, str]
@@ -179,7 +179,7 @@ def _sums(columns: Columns) -> dict[ModelMetric, dict[str, ClassSums]]:
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
-    """Return an array [N, 3 or 4, C] whose sums over the N test items are the fields of :class:`ClassSums`.
+    """Return an array of shape [N, 3 or 4, C]; its sums over the N test items are the fields of :class:`ClassSums`.
 
     C is 1 for a metric that does not need separate classes.
     """
@@ -197,7 +197,7 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
 
 
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Return the accuracy on the clients' own test images, for each resample [B].
+    """Return the accuracy on the clients' own test images for each of B resamples, shape [B].
 
     The result is the unweighted mean over groups of the accuracy on all test images of a group. ``want.over`` selects
     the groups: clusters of clients, single clients, or all clients as one group.
@@ -214,6 +214,6 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     rng = np.random.default_rng(_seed(want.run_id.encode()))
     hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes)))
     known = ~np.isnan(share) & (sizes > 0)
-    correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # [groups, B]
+    correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # of shape [groups, B]
     examples = pd.Series(sizes[known]).groupby(groups[known]).sum()
     return np.asarray(correct.div(examples, axis=0).mean())

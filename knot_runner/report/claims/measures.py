@@ -1,6 +1,6 @@
 """Measures that claims compare, read from the records of one run.
 
-They include the cost of reaching a target accuracy: rounds, bytes or virtual time.
+Measures include metrics, and the cost of reaching a target accuracy: rounds, bytes or virtual time.
 """
 
 from __future__ import annotations

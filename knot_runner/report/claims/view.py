@@ -119,7 +119,7 @@ def _claims(numbers: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table, at most 80 columns wide, of the claims whose runs are requested, with its footnotes."""
+    """Return a table with footnotes, at most 80 columns wide, of the claims whose runs the command requests."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)

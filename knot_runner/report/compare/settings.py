@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Keys that name a choice. Differences are described by these keys first, then by group, with shallow keys first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
-#: Keys that are shown whenever they differ, even if other keys already distinguish the runs.
+#: Keys that are shown whenever runs differ in these keys, even if other keys already distinguish the runs.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
@@ -94,7 +94,7 @@ def _parsed(text: str) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """Return ``texts`` as integers or numbers if all of them are. Missing values stay missing."""
+    """Return ``texts`` as integers or floats if all texts are numbers. Missing values stay missing."""
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -156,8 +156,8 @@ def varying(settings: pd.DataFrame) -> list[str]:
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
 
-    A key earlier in ``keys`` is preferred. A key in ``kept`` is included if it distinguishes runs that the keys before
-    it do not distinguish.
+    A key earlier in ``keys`` is preferred. A key in ``kept`` is included if it distinguishes runs that the preceding
+    keys do not distinguish.
     """
     settings = settings.reindex(columns=list(keys))
 

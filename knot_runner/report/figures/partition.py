@@ -24,7 +24,7 @@ ROW = 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Write ``counts`` (int [clients, classes], training examples) as a heat map and as CSV to ``path``.
+    """Write the numbers of training examples, ``counts`` of shape [clients, classes], as a heat map and as CSV.
 
     Colors show the share of each class in a client's examples, and bars show the client's number of examples. Classes
     without examples appear in the CSV file only, and a note in the figure says so. Return lines with the number of

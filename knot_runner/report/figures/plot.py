@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Key -> label of the axis, and the factor from stored to drawn values. The changes are due to the server's
-#: aggregation: participants are compared with the models that they have just trained, and others with the server's
-#: last model.
+#: aggregation: the models of participants are compared before and after the aggregation, and those of other clients
+#: with the server's last model.
 AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
@@ -85,8 +85,7 @@ class PlotRequest:
         by: Settings, separated by commas; each combination of values is a line or color. None: all that differ.
         row, col: A setting; the figure has one panel for each value of the setting, in rows or in columns.
         smooth: The window of the running mean over rounds: a number of rounds or, if below 1, a share of all rounds.
-        mark: The kind of plot. None: curve if ``x`` is progress, bars if a setting, points if a measure; boxes of
-            clients.
+        mark: The kind of plot, by default a curve if ``x`` is progress, bars if a setting, points if a measure.
     """
 
     x: str = "round"
@@ -287,8 +286,8 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
     """Return a row per panel, series and place: the mean over ``n`` runs, the interval, and the mean ``x``.
 
-    The mean is in ``value``, and the interval is from ``low`` to ``high``. For boxes, they hold the median and the
-    quartiles. A curve has only the places with the most runs of its series.
+    The mean is in ``value``, and the interval is from ``low`` to ``high``. For boxes, ``value`` is the median, and the
+    interval is given by the quartiles. A curve has only the places with the most runs of its series.
     """
     keys = ["panel", "series", "place"]
     points = points.rename_axis("seed").rename(columns={"y": "value"}).reset_index().sort_values(keys)

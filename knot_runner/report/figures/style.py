@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colors, which are distinct for every kind of color vision. Yellow is last, since it is pale on white.
+#: Okabe and Ito's colors, which are distinct for every kind of color vision. Pale yellow is last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
 GRAY = "#555555"
 GRID_GRAY = "#EEEEEE"

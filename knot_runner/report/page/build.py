@@ -57,7 +57,7 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Standing:
-    """A job's state (one of :data:`JOB_STATES`) and, if it is not done, the reason."""
+    """A job's state (one of :data:`JOB_STATES`) and, if the job is not done, the reason."""
 
     state: str
     cause: str = ""
@@ -65,7 +65,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: its description, the image as a ``data:`` address, and its numbers as lines.
+    """A figure: description, image as a ``data:`` address, and the drawn numbers as text lines.
 
     ``problem`` is the reason if the figure could not be drawn.
     """

@@ -28,8 +28,8 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 def summary_table(result: RunResult) -> Group:
     """Return the summary of a run.
 
-    It shows the measures per data set before and after distillation, a federated run's measures and rounds, or a
-    probe's temperatures.
+    For a distillation, the summary has the measures per data set before and after distillation; for a federated run,
+    measures and rounds; for a temperature probe, a row per temperature.
     """
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":

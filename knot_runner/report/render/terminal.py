@@ -21,11 +21,11 @@ from knot_runner.report.render.table_model import ColumnGroup, ResultTable, Tabl
 from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
-#: Width of output that is not a terminal. It exceeds the width of every table, so that no table is folded.
+#: Width of output that is not a terminal; larger than every table, so that no table is wrapped.
 PIPE_WIDTH = 1000
 #: Width at which the full width of a grid is measured.
 WIDEST_GRID = 10_000
-#: Width at which a text below a number is wrapped. It exceeds the width of every interval.
+#: Width at which a text below a number is wrapped; larger than every interval.
 NARROW_CELL = 16
 #: Width at which the settings below a row's first head are wrapped.
 SETTINGS_WIDTH = 32
@@ -98,7 +98,7 @@ def _cell_text(cell: str | Text) -> Text:
 
 
 def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether ``grid`` fits without truncated or folded cells."""
+    """Return whether ``grid`` fits without truncated or wrapped cells."""
     return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
 
 

@@ -13,7 +13,7 @@ any share of the items (``test_intervals``).
 
 Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
 several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
-Verdicts are given only at n, 2 n, 4 n, ... seeds. They always use the seeds from 0 on, so that no seed can be selected.
+Verdicts are given only at n, 2 n, 4 n, ... seeds, and use the seeds 0, 1, 2, ..., so that no seed can be selected.
 
 The allowed rate of false verdicts (type-I error) is 5%. The first analysis may spend two thirds of this error, and each
 further analysis two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts

@@ -81,7 +81,7 @@ class Estimate:
 
 
 def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate:
-    """Return the mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
+    """Return the mean and 95% t interval of ``values``. Raises ValueError if ``values`` is empty."""
     return Estimate(*mean_interval(values), len(values), top)
 
 

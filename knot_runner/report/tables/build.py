@@ -67,7 +67,7 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
 
 
 def printed_table(name: str, spec: Config) -> PrintedTable | None:
-    """Return the paper's table to show next to ours, after checking that it and the metrics fit the kind ``name``."""
+    """Return the paper's table to show next to ours. Checks that table and metrics fit the table kind ``name``."""
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)
     known = kind.metrics() if kind.metrics else metrics

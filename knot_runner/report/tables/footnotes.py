@@ -104,7 +104,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
+    """Yield lines on the data sets over which ALL is computed, if runs differ in these sets, or differ from the paper.
 
     ``measured`` has the data sets of each run.
     """

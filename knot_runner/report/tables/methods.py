@@ -90,7 +90,7 @@ def methods_by_data(
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """Return the paper's data sets, then our other data sets, then the global ones, and ALL."""
+    """Return the paper's data sets, our other data sets, the global model's data sets, and ALL, in this order."""
     measured = itertools.chain(*(run.result.metrics.values() for run in runs))
     of_global = _global_sets(runs)
     ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)

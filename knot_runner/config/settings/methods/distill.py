@@ -1,6 +1,6 @@
 """Settings of ``method=distill``: loss terms, teachers, schedule, share of labeled examples, and synthetic images.
 
-``method.synthesis`` generates images from a trained teacher for a student that sees no real ones.
+``method.synthesis`` generates images from a trained teacher, for a student that is trained without real images.
 """
 
 from __future__ import annotations

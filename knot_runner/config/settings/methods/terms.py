@@ -171,7 +171,7 @@ class TripletTermSettings(_OfTaps):
     triples: Items
 
 
-#: Name of a term -> its settings; a plug-in's term adds its own (methods/distill/term.py).
+#: Name of a term -> class of the term's settings. A plug-in's term adds a class (methods/distill/term.py).
 TERM_SETTINGS: SettingsClasses = {
     "ce": CeTermSettings,
     "kd": KdTermSettings,
