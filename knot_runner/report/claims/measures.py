@@ -244,8 +244,8 @@ class LearningCurve:
     def cost(self, target: float, measure: str) -> Reading:
         """Return the cost until the accuracy reaches ``target``, or a lower bound if the target is not reached.
 
-        - ``rounds``: the number of rounds. If the target is not reached, the lower bound is the run's number of rounds
-          + 1.
+        - ``rounds``: the number of rounds. If the target is not reached, the lower bound is one more than the run's
+          number of rounds.
         - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. The additional round of the lower
           bound costs as much as the cheapest round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.
