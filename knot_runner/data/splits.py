@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: Layouts: the allowed splits of one data set in its files. A pool; train and a held-out part; train, valid and test.
+#: Layouts, the allowed splits in the files of one data set: a pool; train and a held-out part; train, valid and test.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 

@@ -34,11 +34,11 @@ class Family:
     #: function of the same context that returns the run's :class:`~knot_runner.pipelines.context.RunInputs`, without
     #: training
     inspect: str
-    #: function of (title, result) that returns the summary for the terminal
+    #: function of (title, result) that returns the terminal summary
     summary: str = "knot_runner.report.records.run_summary:metrics_summary"
     #: result class, :class:`~knot_runner.results.RunResult` or a subclass
     result: str = "knot_runner.results:RunResult"
-    #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; plug-ins add to METHODS
+    #: ``method.algorithm`` -> :class:`~knot_runner.methods.contract.Method`. Plug-ins add entries to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
     #: function that checks the settings and builds nested settings; raises :class:`UserError`; "" for none
     check: str = ""

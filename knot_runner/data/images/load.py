@@ -74,7 +74,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
         classes = EMBEDDED_DIGITS
-        # digits have the coordinates of the task's first ten classes, if there are ten
+        # the digits get the coordinates of the task's first ten classes, if the task has ten classes
         coordinates = coordinates[:10] if coordinates and len(coordinates) >= 10 else None
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))

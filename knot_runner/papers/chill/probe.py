@@ -240,8 +240,8 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
     """Return for each of n images the smallest FGSM step size epsilon that changes the predicted class, shape [n].
 
-    The gradient is that of the cross-entropy with the predicted class. At this epsilon, ``forward(images + epsilon *
-    sign(gradient))`` first has a different argmax.
+    The gradient is that of the cross-entropy with the predicted class. At this epsilon, the argmax of
+    ``forward(images + epsilon * sign(gradient))`` first differs.
 
     For a misclassified image, a change to any other class counts. The upper end of the search interval doubles until
     the decision changes; bisection follows. If the decision changes and changes back within one interval [e, 2e], this

@@ -2,7 +2,7 @@
 
 A class has only the settings of one algorithm, so that a setting of another algorithm raises an error. Class attributes
 describe properties of the algorithm that bundles and partitions need. A plug-in's class derives from
-:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
+:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered together with the algorithm's functions
 (:class:`~knot_runner.methods.contract.Method`).
 """
 
