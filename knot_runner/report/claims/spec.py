@@ -32,8 +32,8 @@ class Claim:
             ``against``.
         measure: The compared measure; see ``measures.py``.
         expect: The claimed sign of the effect, ``higher`` or ``lower``; or ``{ratio: r}``, which claims that the
-            measure of ``against`` is at least r times the measure of ``of``. Without ``against``, a claim has ``{above:
-            x}`` or ``{below: x}``. With ``trend``, a claim has ``rises`` or ``falls``.
+            measure of ``against`` is at least r times the measure of ``of``. A claim without ``against`` has
+            ``{above: x}`` or ``{below: x}``. A claim with ``trend`` has ``rises`` or ``falls``.
         by: The size that the effect must exceed, in the unit of the measure.
         trend: The numeric setting with which the measure rises or falls. The effect is the change per doubling.
         where: Settings that all compared runs must have, by dotted key. ``arm`` is the preset's arm. A list accepts any
