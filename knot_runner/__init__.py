@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: Module -> the public names that it has.
+#: Module -> the public names that it defines.
 _NAMES = {
     "knot_runner.python": "claims compare compose run runs sweep table FinishedRun RunSelection",
     "knot_runner.config.settings.methods.federated": "AveragingSettings FederatedSettings",
@@ -36,7 +36,7 @@ _NAMES = {
     "knot_runner.transport.federated": "Client Measure distance_between",
     "knot_runner.util.errors": "UserError",
 }
-#: Public name -> the module that has it.
+#: Public name -> the module that defines this name.
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:

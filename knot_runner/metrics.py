@@ -19,7 +19,7 @@ from numpy import ndarray
 from knot_runner.config.plugins import Table, checked, expect
 
 Direction = Literal["higher", "lower"]
-#: [C, d], of classes; None where they have none
+#: coordinates of C classes, shape [C, d]; None for classes without coordinates
 Coordinates = Sequence[Sequence[float]] | ndarray | None
 #: Metric -> value.
 Measures = dict[str, float]
@@ -27,10 +27,10 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over the examples of each of B test sets or resamples, by class.
+    """Sums over examples, by class, for each of B test sets or resamples of a test set.
 
-    ``hits``, ``predicted`` and ``truth`` are [B, C]. ``values`` [B, C] holds the sums of the metric's ``of_examples``
-    by true class. The operator ``+`` adds the sums of two parts of a test set.
+    Fields have shape [B, C] for C classes, or [B, 1] summed over classes: counts of correct predictions (``hits``),
+    predictions and true labels, and sums of ``Metric.of_examples`` (``values``). ``+`` adds the sums of two parts.
     """
 
     hits: ndarray
@@ -65,7 +65,7 @@ class TestSet:
 
 
 def accuracies(sums: ClassSums) -> ndarray:
-    """Return the share of correct predictions; 0 without examples."""
+    """Return the share of correct predictions of each test set, shape [B]; 0 without examples."""
     return np.asarray(sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1))
 
 
@@ -77,7 +77,7 @@ def macro_f1(sums: ClassSums) -> ndarray:
 
 
 def distances_from_truth(test: TestSet) -> ndarray | None:
-    """Return || E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
+    """Return the L2 distance of each example's expected label E[p] to its true label, [N] (KNOT section 1)."""
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
@@ -85,7 +85,7 @@ def distances_from_truth(test: TestSet) -> ndarray | None:
 
 
 def means_of_classes(sums: ClassSums) -> ndarray:
-    """Return the unweighted mean, over the classes with examples, of each class's mean value."""
+    """Return the unweighted mean, over the classes with examples, of the mean value of a class."""
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
@@ -99,7 +99,7 @@ def means_of_examples(sums: ClassSums) -> ndarray:
 
 
 def cross_entropies(test: TestSet, temperature: float | None) -> ndarray | None:
-    """Return -log softmax(z / T)[truth] of each example, in nats (FLex&Chill also divides by T in evaluations)."""
+    """Return the cross-entropy of each example at ``temperature`` T, in nats: -log softmax(z / T)[true class]."""
     if test.logits is None or temperature is None:
         return None
     from scipy.special import log_softmax
@@ -113,12 +113,12 @@ class Metric:
 
     A metric of predictions has ``of_sums`` or ``function``. ``of_sums`` computes the value from sums over examples, so
     that it can be pooled over data sets and resampled by claims. ``function`` computes other metrics from a whole test
-    set. A metric with neither is computed during the run, where its input is available (such as accuracy over clients).
+    set. Other metrics are computed during the run, where their inputs are available (such as accuracy over clients).
     """
 
     title: str  # in tables
     better: Direction | None  # None if unknown
-    #: computes it from a :class:`TestSet`; None if undefined there. Claims call it on every resample, which is slow
+    #: computes the metric; returns None if undefined for a :class:`TestSet`. Slow for claims (called on every resample)
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
@@ -126,20 +126,20 @@ class Metric:
     digits: int = 3  # decimals of a stored value
     unit_digits: int = 3  # decimals of a value in ``unit``
     top: float = math.inf  # maximum of the stored value
-    #: how ALL is computed: on all examples pooled, or as the mean over data sets
+    #: how the value ALL is computed: on the pooled examples of all data sets, or as the mean over data sets
     over: Literal["pooled", "mean"] = "pooled"
     short: str = ""  # title in narrow columns
-    #: the values [B] on B test sets or resamples, from their sums
+    #: computes the values on B test sets or resamples, shape [B], from sums over examples
     of_sums: Callable[[ClassSums], ndarray] | None = None
-    #: a value for each example [N], whose sums by class ``of_sums`` reads; None if undefined on this test set
+    #: computes one value per example, [N], whose sums by class ``of_sums`` reads; None if undefined on a test set
     of_examples: Callable[[TestSet], ndarray | None] | None = None
-    #: whether ``of_sums`` needs sums class by class; else claims sum over all classes, which is faster
+    #: whether ``of_sums`` needs separate sums for each class; otherwise, claims sum over all classes, which is faster
     by_class: bool = True
-    #: whether the metric needs logits. Finished runs have probabilities only, so it cannot be computed again
+    #: whether the metric needs logits. Finished runs store only probabilities, so such a metric cannot be recomputed
     of_logits: bool = False
     over_clients: str = ""  # name of the metric that holds the means over clients, if there is one
     preferred: bool = False  # whether comparisons of runs show the metric by default
-    #: dotted keys of a result without which a value says nothing: shown beside it, and never mixed in a column
+    #: dotted keys of a result needed to interpret the value (delta for epsilon): shown with it, never mixed in a column
     beside: tuple[str, ...] = ()
 
     @property
@@ -148,7 +148,7 @@ class Metric:
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
-        """Return the value on ``test``; None if the metric is undefined there."""
+        """Return the value on ``test``; None if the metric is undefined on ``test``."""
         if self.of_sums is None:
             value = self.function(test) if self.function else None
             return None if value is None else float(value)
@@ -166,7 +166,7 @@ def of_logits(
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
-    """Return the sums that ``metric`` reads, [1, C]; None if it is undefined on ``test``."""
+    """Return the sums that ``metric`` needs, of shape [1, C]; None if the metric is undefined on ``test``."""
     table = test.confusion.astype(np.float64)
     sums = ClassSums(np.diag(table)[None], table.sum(0)[None], table.sum(1)[None])
     if metric.of_examples is None:
@@ -229,7 +229,7 @@ METRICS: Table[Metric] = Table("METRICS", {
     "client_accuracy": _of_clients("accuracy over clients"),
     # of private training, at user level
     "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
-    # of clients' own models (pipelines/personalization/client_matrix.py): in distribution (ID) and out of it (OOD)
+    # of personalized models (pipelines/personalization/client_matrix.py): in (ID) and out of distribution (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
@@ -245,11 +245,11 @@ METRICS: Table[Metric] = Table("METRICS", {
 
 #: The metric that determines the rounds to target, the best round and ``stop_at_target``.
 ACCURACY = "accuracy"
-#: The metric by which the best epoch is selected, on validation examples, unless the method selects it by the loss.
+#: The metric on validation examples that selects the best epoch, unless the method selects by the loss.
 SCORE = "f1"
 
 
-#: Part of the key of a number in a result -> its properties, for numbers that are not metrics of predictions.
+#: Part of a dotted key in a result -> description of the number, for numbers that are not metrics of predictions.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
     "rounds_to_target": Metric("rounds to target", "lower"), "time_to_target": Metric("time to target", "lower"),
@@ -267,7 +267,7 @@ def top_of(key: str) -> float | None:
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """Return :attr:`Metric.beside` of the number at a dotted ``key``, such as ``privacy.epsilon``."""
+    """Return the dotted keys needed to interpret the number at ``key`` (:attr:`Metric.beside`)."""
     metric = _metric_at(key)
     return () if metric is None else metric.beside
 
@@ -293,10 +293,10 @@ def measured(test: TestSet) -> Measures:
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
-    """Return :data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
+    """Return the metric :data:`SCORE` of ``logits``, of shape [N, C], given the true ``labels``, of shape [N]."""
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """Return the first round or time with accuracy >= ``target`` in ``curve`` [(round or time, accuracy)], or None."""
+    """Return the first round (or time) with accuracy >= ``target``, or None; ``curve`` has pairs (round, accuracy)."""
     return next((moment for moment, value in curve if target is not None and value >= target), None)

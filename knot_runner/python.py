@@ -1,9 +1,9 @@
-"""Python interface: the command line's actions as functions that return what the command would print.
+"""Python interface: functions for the actions of the command line, which return results instead of printing.
 
-``overrides`` are the overrides of the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags
-such as ``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one line that the
-command would print. Notes and progress go to the standard logger ``knot_runner`` (``logging.basicConfig(level="INFO")``
-shows them).
+``overrides`` are overrides as on the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags
+such as ``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one-line message
+that the command would print. Notes and progress go to the standard logger ``knot_runner``
+(``logging.basicConfig(level="INFO")`` shows them).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FinishedRun:
         """Return the log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if the run has no log.
 
         Raises:
-            UserError: The file differs from the file that was written with the result.
+            UserError: The file was changed after the result was written.
         """
         from knot_runner.records import has_record, read_record
 
@@ -135,10 +135,10 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
 
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
-    """Run all jobs of a grid or preset with the launcher in the overrides; return the finished runs in job order.
+    """Run all jobs of a grid or preset; return the finished runs in job order. ``overrides`` may select a launcher.
 
-    If runs fail, raises :class:`UserError` with their number. Finished runs are kept, and the same call runs or resumes
-    the missing ones.
+    If runs fail, raises :class:`UserError` with the number of failed runs. Finished runs are kept, and the same call
+    runs or resumes the missing runs.
     """
     from knot_runner.cli.launch import run_jobs
     from knot_runner.cli.parsers import parser_of
@@ -167,7 +167,7 @@ def runs(filters: str | Sequence[str] = "", *, out: str | Path = "outputs") -> R
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     """Return the table of a preset from the records of its runs.
 
-    There is one row per cell of the published table, with mean, 95% interval, number of seeds and published value.
+    The frame has one row per cell of the published table, with mean, 95% interval, number of seeds and published value.
     """
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of

@@ -1,7 +1,7 @@
-"""Records verified by checksum. A damaged record is recreated or reported, and never used.
+"""Records (files of a run) that are verified by checksum. A damaged record is recreated or reported, and never used.
 
-``result.json`` has its own checksum, and checksums of all other files of its run that a report may read. Only this
-module checks these checksums.
+``result.json`` holds its own checksum, and the checksums of all other files of the run that a report may read. Only
+this module checks these checksums.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, refused, regular, sha256, write_json
 
 RESULT_FILE = "result.json"
-#: The generalization bound of a distillation. The file has its own checksum, and one in the result if the run wrote it.
+#: File with the generalization bound of a distillation. The file holds its own checksum; the result also has the
+#: checksum if the run itself wrote the file.
 BOUND_FILE = "bound.json"
 #: File of a federated run: the evaluation of every client's model on every client's test examples.
 CLIENTS_FILE = "clients.safetensors"
-#: Files of the checkpoint from which interrupted work resumes. They are not needed after the result is written.
+#: Files of the checkpoint from which an interrupted run or stage resumes. They are not needed after the result is
+#: written.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: Tensors shared by several commits.
 PART_FILES = "state-part-*.safetensors"
 #: The program version and the layout of records, stored in every record. Records with other values are not read.
 #: Increase the layout when a record or the result of a shared stage changes.
 WRITTEN_BY = f"{__version__}, layout 2"
-#: The final model of a run (the global one, or the student), and the run's settings.
+#: File with the final model of a run (the global model or the student), and file with the run's settings.
 MODEL_FILE = "model.safetensors"
 CONFIG_FILE = "config.yaml"
-#: The log of a run: a row for each round, epoch or stage.
+#: File with the log of a run: a row for each round, epoch or stage.
 ROUNDS_FILE = "rounds.jsonl"
 #: Files in a run's folder that may change after the result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
@@ -44,7 +46,7 @@ class OtherVersionError(UserError):
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` as JSON with its digest; return the written mapping.
+    """Write ``value`` and its digest as JSON; return the written mapping.
 
     Raises:
         UserError: The file cannot be written.
@@ -56,20 +58,20 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a record of :func:`write_sealed`; None if it is missing, changed, or of another version."""
+    """Read a record of :func:`write_sealed`; None if the file is missing, changed, or of another version."""
     value = read_json(path)
     return None if sealed_problem(value) else value
 
 
 def sealed_problem(value: object) -> str:
-    """Return why ``value`` is not a record of :func:`write_sealed`, as text after its path; "" if it is one."""
+    """Return why ``value`` is not a valid record of :func:`write_sealed`, as text to follow a path; otherwise ""."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """Return the message about a ``record`` from another version, as text after its path; "" for this version."""
+    """Return a message if ``record`` was written by another version, as text to print after a path; otherwise ""."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -81,7 +83,7 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` and return the written result.
 
     The file holds the run's id and, in ``digest``, name -> sha256 for every other file in ``folder`` that is part of
-    the result. The result's own sha256 is stored there, too, under the name of the file.
+    the result. The sha256 of ``result.json`` itself is stored in ``digest``, too.
 
     Raises:
         UserError: The result does not match its dataclass.
@@ -131,7 +133,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Return why the result in ``folder`` cannot be used; "" if it is valid or does not exist."""
+    """Return why the result in ``folder`` cannot be used; "" if the result is valid or does not exist."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:
@@ -153,7 +155,7 @@ def find_run(word: str, out: Path) -> Path:
 
 
 def _checksum_problem(content: object, checksum: object) -> str:
-    with contextlib.suppress(ValueError, RecursionError):  # NaN or endless nesting, which no run writes
+    with contextlib.suppress(ValueError, RecursionError):  # NaN or extreme nesting, which no run writes
         if checksum == digest(content, 64):
             return ""
     return "does not match its checksum"
@@ -167,7 +169,7 @@ def has_record(folder: Path, result: RunResult, name: str) -> bool:
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     """Return the bytes of file ``name`` of the finished run in ``folder``, verified by its checksum in ``result``.
 
-    Raises :class:`UserError` naming the file if it is missing or changed.
+    Raises :class:`UserError` naming a file that is missing or changed.
     """
     path = folder / name
     try:
@@ -182,7 +184,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
-    """Return file name -> problem (text after the name) for each changed file of a finished run. Reads every file."""
+    """Return a dict from file name to problem (text) for each changed file of a finished run. Reads every file."""
     changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
@@ -227,7 +229,7 @@ def clear_states(folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return name -> sha256 (hex) of every file that is part of the run's result."""
+    """Return a dict from file name to sha256 (hex) of every file that is part of the run's result."""
     digests = {}
     for path in sorted(folder.glob("[!.]*")):
         is_left_out = path.name in NOT_SEALED or path.suffix == ".tmp" or path.match(PART_FILES)

@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 from knot_runner.util.shared_memory import size_text
 
-#: Maximum number of files of a bundle, bytes of all of them, and bytes of one of them.
+#: Maximum number of files of a bundle, of bytes of all files, and of bytes of one file.
 MAX_FILES, MAX_BYTES, MAX_FILE = 900, 300_000_000, 64_000_000
 #: Header after the last member of an archive.
 END = "", 0
-#: Exceptions of a damaged stream, beside ValueError.
+#: Exceptions that reading a damaged stream raises, in addition to ValueError.
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
@@ -46,14 +46,14 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def too_much(files: int, size: int) -> str:
-    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; otherwise ""."""
+    """Return an error text if ``files`` files of ``size`` bytes in total exceed a bundle's limits; otherwise ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last one.
+    """Return (name, content size in bytes) of the next member of an open archive; :data:`END` after the last member.
 
     Raises ValueError if the archive is damaged.
     """

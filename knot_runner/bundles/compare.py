@@ -1,11 +1,12 @@
-"""Comparison of a recorded run with its rerun: their round logs and the numbers in their results.
+"""Comparison of a recorded run with a rerun: the log rows of both, and the numbers in both results.
 
 The verdict is the strictest one that applies:
 
 - ``the same bits``: all numbers are equal, and so are the bytes of weights and predictions.
 - ``within rounding``: integers and names are equal. Other numbers differ by at most :data:`RELATIVE` of their size or
   :data:`ABSOLUTE`.
-- ``within the interval``: the new accuracy on all test examples lies in the 95% Wilson interval of the recorded one.
+- ``within the interval``: the new accuracy on all test examples lies in the 95% Wilson interval of the recorded
+  accuracy.
 - ``not the same``: no other verdict applies.
 """
 
@@ -25,18 +26,19 @@ from knot_runner.results import RunResult, TrainTest
 from knot_runner.util.files import LogRow
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
-#: Numbers that differ by less than one of these differ by rounding (other instructions, threads, engines).
+#: Two numbers count as equal up to rounding (other CPU instructions, threads, engines) if their relative or absolute
+#: difference is smaller than this.
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
-#: Keys, at any depth, that describe how, when and where a run was made and what it read, not its results.
+#: Keys, at any depth, that describe how, when and where a run was computed and which files it read, not its results.
 PASSING = {
     *("seconds", "device", "threads", "engine", "notes"),
     *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artifact", "artifacts", "made_by", "commit"),
 }
-#: Sealed files that contain times or folders; their rows and keys are compared instead of their bytes.
+#: Files with a checksum that contain times or folders. The rows and keys of these files are compared, not the bytes.
 NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, ROUNDS_FILE}
 #: Maximum number of differences shown.
 MAX_DIFFERENCES = 3
-#: Maximum characters of a value or path in such a line.
+#: Maximum characters of a value or path in a line that describes a difference.
 LONGEST_SHOWN = 80
 
 
@@ -47,7 +49,7 @@ class Comparison:
     Attributes:
         extent: Text that says what was compared in addition to the log rows.
         differences: Lines that describe the differences, largest first.
-        intervals: Lines that give each judged accuracy and the 95% interval of the recorded one.
+        intervals: Lines with each compared accuracy and the 95% interval of the recorded accuracy.
     """
 
     likeness: Likeness
@@ -58,12 +60,12 @@ class Comparison:
 
 #: (path, recorded value, new value)
 ValuePair = tuple[str, object, object]
-#: Whether an accuracy lies in the interval of the recorded one, and a line on it.
+#: Whether the new accuracy lies in the interval of the recorded accuracy, and a line that reports both.
 Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare whole runs: the recorded result ``was`` and the new result ``now``, and the log rows of both."""
+    """Compare a recorded run (``was``, log ``rows``) with a complete rerun (``now``, log ``new_rows``)."""
     values = list(_pairs(content_of(was), content_of(now)))
     pairs = [*values, *_pairs(list(rows), list(new_rows), "rounds")]
     old, new = _digests(was), _digests(now)
@@ -77,7 +79,7 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare the first rounds of a rerun with the recorded rounds.
 
-    The verdict uses the accuracy of the last round that both runs have evaluated.
+    The verdict uses the accuracies in the last round that both runs evaluated.
 
     Args:
         was: The recorded result.
@@ -93,10 +95,11 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 
 
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
-    """Judge the accuracies whose number of test examples is recorded.
+    """Compare the accuracies for which the number of test examples is recorded.
 
     Use the accuracy over all test examples if it is recorded, otherwise the accuracy of each data set. With many small
-    parties, separate intervals would fail by chance: an equal run misses one in twenty.
+    data sets, separate intervals would fail by chance: even for an equivalent run, one in twenty accuracies lies
+    outside.
     """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
     names = ["ALL"] if "ALL" in old else old
@@ -105,7 +108,7 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
-    """Compare a new accuracy with the recorded one, which was measured on ``count`` test examples."""
+    """Compare the accuracies ``was`` (recorded) and ``now`` (rerun), measured on ``count`` test examples."""
     from scipy.stats import binomtest  # here, since scipy takes a third of a second to import
 
     low, high = binomtest(round(was * count), count).proportion_ci(0.95, "wilson")
@@ -127,7 +130,7 @@ def _test_examples(result: RunResult) -> dict[str, int]:
 
 
 def _compared(pairs: list[ValuePair], judged: list[Judged], unlike_files: list[str]) -> Comparison:
-    # in type and value: 1 differs from 1.0 and True
+    # equal in type and value: 1 differs from 1.0 and True
     unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
     lines = [
@@ -156,7 +159,7 @@ ABSENT = object()
 def _pairs(was: object, now: object, path: str = "") -> Iterator[ValuePair]:
     """Yield (path, recorded value, new value) for everything in the record except :data:`PASSING`.
 
-    Values that only the new run has are ignored, because a shortened run evaluates its last round.
+    A value that only the new run has is ignored, because a shortened run also evaluates its last round.
     """
     if isinstance(was, dict) and isinstance(now, dict):
         for key, value in was.items():

@@ -5,7 +5,7 @@ Packing the same runs again gives the same bytes: names are sorted, and times an
 
 from __future__ import annotations
 
-import glob  # which leaves hidden folders out
+import glob  # skips hidden folders
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.shared_memory import size_text
 
-#: Files that a comparison reads, packed whatever their size.
+#: Files that a comparison reads. They are packed regardless of their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
 #: Bytes above which a file with a checksum (usually weights) is left out unless requested.
 LEFT_OUT_ABOVE = 4_000_000
@@ -40,7 +40,7 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Return ``[folder]`` for a run's folder, otherwise the folders of finished runs below it.
+    """Return ``[folder]`` if ``folder`` is a run, otherwise the folders of all finished runs below ``folder``.
 
     The folders of runs are sorted and lie at most three levels below ``folder``.
     """
@@ -52,7 +52,7 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """Read the finished run in ``folder`` for packing; ``weights``: whether to include its large files.
+    """Read the files to pack of the finished run in ``folder``; ``weights``: whether to include large files.
 
     Raises:
         UserError: A file is missing, damaged or too large.

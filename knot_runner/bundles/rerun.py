@@ -1,4 +1,4 @@
-"""Rerun of a bundled run with its settings, except for paths, hardware and settings that may be unsafe.
+"""Rerun of a bundled run with the recorded settings, except for paths, hardware and unsafe settings.
 
 A bundle from a stranger may name custom code (``plugins``), arbitrary files, large downloads, a tracker account, or a
 huge number of training steps. Plug-ins and files outside ``paths.data_dir`` are therefore refused. The hub is used only
@@ -30,11 +30,11 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
 from knot_runner.util.processes import cores, memory_limit
 
-#: Value by which a setting selects the Hugging Face hub.
+#: Value of a setting that selects the Hugging Face hub.
 HUB = "hub"
 #: Keys whose value may be :data:`HUB`.
 HUB_KEYS = ("source", "weights", "vocab")
-#: Settings that repeat work.
+#: Settings that multiply the work of a run, such as numbers of rounds and epochs.
 _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 
@@ -88,7 +88,7 @@ def job_here(config: Config, environment: RerunEnvironment, rounds: int | None =
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Return why a run cannot be shortened to its first rounds; "" if it can.
+    """Return why a run cannot be shortened to its first rounds; "" if it can be shortened.
 
     For example, a temperature schedule depends on the total number of rounds, and personalization follows the last
     round.
@@ -104,7 +104,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return a message if the settings of ``run`` do not give the run id in its result; "" if they do.
+    """Return a message if the settings of ``run`` do not determine the run id in its result; otherwise "".
 
     Raises:
         UserError: The seed differs, or the run id differs although the code version is the same.
@@ -156,4 +156,4 @@ def _leads_out(value: str) -> bool:
     """Return whether a setting is a path that is absolute, starts with ``~`` or contains ``..``."""
     path = PurePosixPath(value)
     outside = path.is_absolute() or value.startswith("~")
-    return ".." in path.parts or (outside and len(value) > 1)  # "/" and "~" are also names of classes
+    return ".." in path.parts or (outside and len(value) > 1)  # a class may be called "/" or "~"

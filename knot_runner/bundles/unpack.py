@@ -123,7 +123,7 @@ def _unpack(path: Path, archive: BinaryIO, temporary: Path) -> list[str]:
 
 
 def _bundled(path: Path, name: str, folder: Path) -> BundledRun:
-    """Load the run ``name`` from ``folder``, checking its files against the checksums in its result."""
+    """Load the run ``name`` from ``folder``, after checking the files against the checksums in the run's result."""
     try:
         result = require_result(folder)
         named = f"{result.task}/{result.method}/{result.run_id}"

@@ -1,4 +1,7 @@
-"""Launches jobs after composing and checking all of them. One job runs here, a sweep with the selected launcher."""
+"""Launches jobs after composing and checking all jobs.
+
+A single job runs in this process; the jobs of a sweep run with the selected launcher.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from knot_runner.util.errors import LOGGER, UserError, counted, messages_to
 from knot_runner.util.files import locked, require_writable, writable
 from knot_runner.util.processes import begin_server, cores
 
-#: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.
+#: Exit codes for several presets, sorted by increasing severity: a failed run is more severe than a user's mistake.
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
@@ -62,9 +65,9 @@ def run_jobs(options: argparse.Namespace) -> int:
 
 
 def _print_composed(arguments: list[str], part: str) -> None:
-    """Print the complete settings of the first job, Hydra's settings, or both.
+    """Print the complete settings of the first job, Hydra's settings, or both, as ``part`` selects.
 
-    ``part`` is job, hydra or all.
+    ``part`` is ``job``, ``hydra`` or ``all``.
     """
     (job, *_), (command, *_) = compose_all(arguments, first=True)
     if part != "job":
@@ -80,9 +83,9 @@ def _trial(stale_runs: str, command: Command) -> int:
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
-    """Run a command that has one preset or none, and show its report; return the exit code.
+    """Run a command that has at most one preset, and show the preset's report; return the exit code.
 
-    An error in one of several presets does not stop the others.
+    With ``alone=False``, the command is one of several, and an error is printed but does not stop the others.
     """
     has_report = command.jobs[0].settings.report
     try:
@@ -120,7 +123,7 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
             begin_server(list(family.preload))
     try:
         from knot_runner.pipelines.context import run_context
-        from knot_runner.pipelines.run import complete_run  # torch: only now, not for a mistyped key
+        from knot_runner.pipelines.run import complete_run  # imports torch, so only after all checks
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
             keep = stale_runs == "keep"  # show a finished run even if its data have changed
@@ -156,7 +159,7 @@ def _sweep(command: Command, stale_runs: str) -> int:
     finished = len(unlike) - len(to_do)
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
-        raise UserError(problem)  # once, in place of each of them failing on it
+        raise UserError(problem)  # one error, instead of a failure of every job
     for out in dict.fromkeys(job.settings.paths.output_dir for job in to_do):
         require_writable(Path(out), "paths.output_dir")
     if to_do:
@@ -186,7 +189,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
         return launch(plan, jobs, launcher)
     except UserError:
         raise
-    except Exception as problem:  # a launcher's own settings, its queue, its workers
+    except Exception as problem:  # problems of the launcher's settings, queue or workers
         LOGGER.info("the launcher failed: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
         return []
 
@@ -197,7 +200,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     """Report finished runs that used a different code version or different data, or whose files changed.
 
-    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun.
+    If ``stale`` is "rerun", move these runs to ``.stale`` so that they are rerun.
 
     Raises:
         UserError: ``stale`` is empty, and data or files changed.
@@ -215,7 +218,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     if stale_runs and stale == "rerun":
         for job, _ in stale_runs:
             with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
-                if _reasons(job, now):  # no other command has rerun it meanwhile
+                if _reasons(job, now):  # unless another command has rerun it meanwhile
                     provenance.set_aside(job.folder)
         LOGGER.info("%s moved to .stale to be rerun", counted(len(stale_runs), "finished run"))
     else:

@@ -13,7 +13,7 @@ from knot_runner.util.errors import LOGGER, UserError, messages_to, nearest, pri
 from knot_runner.util.processes import ended_by_signals, main_left_alone, on_signal
 from knot_runner.util.streams import lasting, print_safely
 
-#: Message on an interrupting signal; on a terminal also the code that shows the cursor again, which a live view hides.
+#: Message on an interrupting signal. On a terminal, a control code also shows the cursor, which a live view hides.
 INTERRUPTED = b"knot-runner: interrupted. Repeat the command to resume from the last commit\n"
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -41,7 +41,7 @@ def _exit_code(arguments: list[str]) -> int:
         return _execute(arguments)
     except UserError as problem:
         LOGGER.error("%s", problem)
-        return problem.exit_code  # launch.py has the other exit codes
+        return problem.exit_code  # launch.py determines the other exit codes
     except OSError as problem:  # a deleted folder, a failing disk
         if problem.filename is None:
             raise
@@ -61,7 +61,7 @@ def _execute(arguments: list[str]) -> int:
     if "=" in verb or verb[:1] in "-~+":
         verb = ""
     if "--help" in arguments or "-h" in arguments:
-        # ``in`` imports the papers' verbs
+        # the operator ``in`` imports the papers' verbs
         print(parser_of(verb if verb in VERBS else "").format_help(), end="")
         return 0
     if verb and verb not in VERBS:

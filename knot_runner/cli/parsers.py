@@ -1,4 +1,4 @@
-"""The table of verbs, with the arguments of each verb and the module that runs it. Imports no large packages."""
+"""The table of verbs: for each verb its arguments and the module that runs it. Imports no large packages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Verb:
 
     Attributes:
         module: Module with the function ``<verb>_command``, relative to ``knot_runner.cli.verbs``.
-        summary: Line about the verb in the help of the command itself.
+        summary: One-line description of the verb in ``knot-runner --help``.
         usage: The verb and its arguments.
         text: What the verb does, in sentences.
         examples: Commands, without ``knot-runner``.
         composes: Whether the verb composes jobs and therefore accepts Hydra's options.
-        options: Name of each further option -> the arguments of ``add_argument``.
+        options: Name of each further option -> its keyword arguments for argparse's ``add_argument``.
     """
 
     module: str
@@ -47,7 +47,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 
 def parser_of(verb: str) -> Parser:
-    """Return the parser of ``verb``, or of a command without one."""
+    """Return the parser of ``verb``, or of a command without a verb."""
     entry = VERBS[verb] if verb else _RUN
     text = entry.text
     if not verb:
@@ -238,7 +238,7 @@ VERBS: Table[Verb] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return (words without ``=``, the values of the ``known`` keys) for verbs that compose no jobs.
+    """Return (words without ``=``, values of the ``known`` keys), for verbs that compose no jobs.
 
     Raises :class:`UserError`.
     """

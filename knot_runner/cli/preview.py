@@ -1,4 +1,4 @@
-"""Preview of runs: they are prepared without training, for notes and errors."""
+"""Preview of runs: each run is prepared without training, to show its notes and errors in advance."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MAX_MESSAGE = 200
 class Preview:
     """The results of preparing jobs.
 
-    ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on examples per party; ``problem``:
-    the error at which a run would stop.
+    ``notes``: note -> number of jobs with this note. ``counts``: (task, partition, seed) -> lines on the examples of
+    each party. ``problem``: the error at which a run would stop.
     """
 
     notes: Counter[str] = field(default_factory=Counter)
@@ -37,12 +37,12 @@ class Preview:
     problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
-        """Return the notes for the terminal. A note that does not apply to all ``jobs`` shows its number of jobs."""
+        """Return the notes for the terminal. If a note does not apply to all ``jobs``, the number of jobs is added."""
         return [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
-    """Prepare ``jobs`` in a temporary folder. What the preparation prints on stderr or logs is not shown."""
+    """Prepare ``jobs`` in a temporary folder. Output on stderr and log messages of the preparation are not shown."""
     with (
         temporary_folder() as folder,
         contextlib.redirect_stderr(io.StringIO()),
@@ -55,7 +55,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``. Jobs that share data or models are prepared once.
 
-    If a task has jobs with several seeds, its example counts are those of the first seed.
+    If the jobs of a task have several seeds, only the example counts of the first seed are returned.
     """
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
@@ -100,7 +100,7 @@ def inspected(job: ComposedJob, folder: Path, services: Services | None = None) 
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
 
     def silent(*_: object) -> None:
-        """Ignore progress and notes."""
+        """Ignore all arguments; used in place of the functions that show progress and notes."""
 
     run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services or Services())
     inputs: RunInputs = call(family_of(job.method).inspect, run)
@@ -108,7 +108,7 @@ def inspected(job: ComposedJob, folder: Path, services: Services | None = None) 
 
 
 def _prepared_key(job: ComposedJob) -> str:
-    """Return a key that is equal for jobs with the same preparation, regardless of learning rate and rounds."""
+    """Return a text that is equal for jobs with the same preparation, for example if only the learning rate differs."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")

@@ -9,7 +9,7 @@ from rich.progress import TaskID
 
 from knot_runner.report.render.progress import progress_bars
 
-#: Stages shorter than this (seconds) get no line of their own.
+#: Stages that take less than this many seconds leave no line.
 WORTH_SAYING = 1.0
 
 

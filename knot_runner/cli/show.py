@@ -1,4 +1,4 @@
-"""Shows a preset's table or figure from the records of its jobs, after a run and on request."""
+"""Shows a preset's table or figure from the records of the jobs, after a run or on request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 
 
 def show_figure(preset: Preset, keep: bool = False) -> None:
-    """Draw the figure of ``preset``, or the ``figures`` of its table, and print the plotted numbers.
+    """Draw the figure of ``preset``, or each of ``report.figures``, and print the plotted numbers.
 
     The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep`` is as in
     :func:`references`.
@@ -65,7 +65,7 @@ def _verb(preset: Preset, verb: str) -> str:
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw the classes of ``job``'s training examples per party as a figure and CSV below ``<out>/figures``."""
+    """Draw the numbers of training examples by class and party as a figure and CSV below ``<out>/figures``."""
     from knot_runner.cli.preview import inspected
     from knot_runner.data.counts import TRAIN
     from knot_runner.report.figures.partition import draw_partition
@@ -89,7 +89,7 @@ def show_partition(job: ComposedJob) -> None:
 
 
 def print_figure(path: Path, numbers: Iterable[str]) -> None:
-    """Print the plotted ``numbers`` and one line per format in which the figure ``path`` was written."""
+    """Print the plotted ``numbers``, and the path of each file that was written for the figure ``path``."""
     for line in numbers:
         print(line)
     for form in current_output().formats:
@@ -98,12 +98,12 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 def check_shown(jobs: list[ComposedJob]) -> None:
     """Raise :class:`UserError` if the ``jobs`` are not sufficient for the preset's table, figure or claims."""
-    load_plugins(jobs[0].settings.plugins)  # which may bring kinds of tables, figures and measures
+    load_plugins(jobs[0].settings.plugins)  # plug-ins may add kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
 
 def show(preset: Preset, keep: bool) -> None:
-    """Show the preset's table or figure, whichever it has."""
+    """Show the table of a preset with a table, or the figure of a preset with a figure."""
     if preset.spec.get("kind") in figures.FIGURES:
         show_figure(preset, keep)
     else:
@@ -134,7 +134,7 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """Return ``jobs`` in the form that reports read.
+    """Return ``jobs`` as the class :class:`Job` of reports.
 
     Runs whose data differ from the current ``paths.data_dir`` are left out and reported. ``keep`` includes them.
     """
@@ -143,7 +143,7 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
-    """Return ``job`` for reports: an arm replaces the method's name and becomes the setting ``arm``."""
+    """Return ``job`` for reports: the name of an arm replaces the method's name and becomes the setting ``arm``."""
     settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
         config = {**config, ARM: job.arm}

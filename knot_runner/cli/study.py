@@ -1,4 +1,4 @@
-"""``hydra/sweeper=optuna``: a study whose trials are ordinary runs with values drawn by Optuna's sampler.
+"""``hydra/sweeper=optuna``: a study (hyperparameter search) whose trials are runs with values drawn by Optuna.
 
 The sampler is seeded and sees only the runs' validation metric, so the same command proposes the same trials again and
 reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
@@ -6,9 +6,9 @@ reuses finished runs. Test metrics are shown for the selected run only and do no
 
 Federated runs record all validation metrics on the examples that clients hold out (``partition.valid``). Personalized
 runs record only accuracy. Distillation records the metric that selects its epochs: the student's macro F1 on its
-validation split or, for mutual learning, the mean macro F1 over parties. KNOT records the student's loss on the soft
-labels of the validation split. This loss depends on the teachers and the loss function, so a KNOT study can search only
-the student's training settings.
+validation split or, for mutual learning, the mean macro F1 over parties. KNOT records the student's loss on the
+teachers' soft labels of the validation split. This loss depends on the teachers and the loss function, so a KNOT study
+can search only the student's training settings.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 #: Prefix of ``report.objective``.
 VALID = "valid."
-#: Settings of a method -> the metric that its runs record on validation, where there is just one.
+#: Class of a method's settings -> the metric that its runs record on validation examples, if there is exactly one.
 RECORDED = {DistillSettings: SCORE, MutualSettings: SCORE, KnotSettings: "loss"}
-#: Prefix of the keys that can be searched for KNOT: they leave soft labels and loss unchanged.
+#: Prefix of the keys that a KNOT study can search, because they change neither soft labels nor loss function.
 OF_KNOT = "training.distill."
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     """Return the validation metric of a study over the keys ``searched``.
 
-    The metric is ``report.objective`` if set. Otherwise it is the metric that runs of this kind record, by default
-    accuracy. Raises :class:`UserError` if the runs record no metric that can compare trials.
+    The metric is ``report.objective`` if it is set; otherwise the metric that runs of this kind record, by default
+    accuracy. Raises :class:`UserError` if the runs record no metric by which trials can be compared.
     """
     method, settings = job.method, job.settings
     recorded_metric = RECORDED.get(type(method), ACCURACY)
@@ -75,7 +75,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         hint = f"Use a grid, then {compare}. Note that compare selects on test examples"
         raise UserError(f"method={method.name} records no validation metric to compare trials by", SWEEPER, hint=hint)
     shares = settings.shares or settings.held_out or method
-    has_parts = type(method) in RECORDED and not settings.on_images  # data sets of texts have valid parts
+    has_parts = type(method) in RECORDED and not settings.on_images  # text data sets have a validation split
     if not has_parts and getattr(shares, "valid", None) is None:
         group = "method" if isinstance(method, DistillSettings) else "partition"
         raise UserError("requires validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
@@ -91,7 +91,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
-    """Return a finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
+    """Return a finished run's ``metric`` on validation examples; None if the run diverged or is not finished."""
     result = read_result(job.folder)
     if result is None or result.status != "done":
         return None
@@ -104,10 +104,10 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
 
 
 def student_value(rows: list[LogRow], metric: str) -> float | None:
-    """Return the validation ``metric`` of the epoch that a distillation selected.
+    """Return the validation ``metric`` of the epoch that a distillation selected, from its log ``rows``.
 
-    The value comes from the last log row in ``rows`` that has a matching key: ``loss`` for KNOT, ``valid`` for mutual
-    learning, and ``student`` for other distillations.
+    The value is in the last row that has the key of the method: ``loss`` for KNOT, ``valid`` for mutual learning, and
+    ``student`` for other distillations.
     """
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
     values = [row[key] for row in rows if "round" in row for key in key_names if key in row]
@@ -140,7 +140,7 @@ class Study:
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     """Run every batch of trials as a grid with the function ``sweep``; return the exit code.
 
-    Raises :class:`UserError`. An invalid request raises it before the first trial.
+    Raises :class:`UserError`; for an invalid request, before the first trial.
     """
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
@@ -149,16 +149,16 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {swept.key_or_group: _distribution(swept, study.config_dir) for swept in study.space}
     example = {key: swept.low if hasattr(swept, "low") else swept.choices[0] for key, swept in space.items()}
-    metric = study_metric(_grid(study, [example]).jobs[0], space)  # settings are checked before any trial
+    metric = study_metric(_grid(study, [example]).jobs[0], space)  # checks settings before any trial
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
-    # with constant_liar, trials of one batch keep apart
+    # constant_liar: the trials of a batch differ
     sampler = optuna.samplers.TPESampler(seed=study.seed, constant_liar=study.together > 1)
     drawn = optuna.create_study(direction=direction, sampler=sampler)
     best = None
     worst = 0
     for first in range(0, study.trials, study.together):
         trials = [drawn.ask(space) for _ in range(min(study.together, study.trials - first))]
-        with messages_to(lambda text: None):  # automatic choices were logged for the example
+        with messages_to(lambda text: None):  # automatic choices are logged only once
             command = _grid(study, [trial.params for trial in trials])
         for job in command.jobs:
             study_metric(job, space)
@@ -214,7 +214,7 @@ def _read(arguments: Sequence[str]) -> Study:
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
-    """Return the distribution of an override, as in Hydra's own sweepers.
+    """Return the Optuna distribution of an override, with the same rules as Hydra's sweepers.
 
     Intervals are uniform, or logarithmic with ``tag(log, ...)``. Integer ranges keep their steps. Lists and other
     ranges are categorical.
@@ -251,6 +251,6 @@ def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, val
     best_words = _words(params)
     print(f"best of {study.trials} trials: {' '.join(best_words)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
-    words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
+    words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # not for one run
     print(shlex.join(["knot-runner", *words, *best_words]))
     print(job.folder)

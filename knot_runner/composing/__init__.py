@@ -1,1 +1,1 @@
-"""Composition of checked jobs from a command line and YAML files: overrides, presets, the user's YAML."""
+"""Composition of jobs from a command line (overrides, presets) and YAML files, including the user's files."""

@@ -1,4 +1,4 @@
-"""Composition of jobs: overrides, presets with their grid, one checked set of settings per job."""
+"""Composition of the jobs of a command line: overrides, presets with a grid, and checked settings for each job."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Command:
     """The jobs of one preset of a command line, or of a command line without presets.
 
     Attributes:
-        arguments: The typed arguments, with this preset only.
+        arguments: The arguments as typed, without the names of other presets.
         hydra: The composed config's ``hydra`` part, with the launcher.
-        sweep: Whether a grid was requested, even if it has one job.
+        sweep: Whether a grid was requested, even a grid of one job.
     """
 
     preset: str | None
@@ -50,7 +50,7 @@ class Command:
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
-    """Return (all jobs, one command per preset with the jobs of its grid).
+    """Return (all jobs, one command per preset). A command holds the jobs of the preset's grid.
 
     ``first``: whether to compose only the first job of each grid.
 
@@ -83,9 +83,9 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return ``arguments`` plus the grid (``sweep:``) of their preset or YAML file, and the arms of the preset.
+    """Return ``arguments`` plus the overrides of the preset's grid (``sweep:``), and the arms of the preset.
 
-    Keys that the arguments already set are not added.
+    A YAML file without a preset may have a grid, too. Keys that ``arguments`` already set are not added.
     """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
@@ -113,7 +113,7 @@ def _composed(
 ) -> tuple[list[ComposedJob], JobGrid]:
     """Return (all jobs of a grid, or only the ``first`` one; the grid).
 
-    Hydra composes once for each choice of groups. Swept values are then inserted.
+    Hydra composes once for each combination of group choices. Swept values are then inserted.
     """
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]

@@ -1,4 +1,4 @@
-"""Composes one choice of files with Hydra, including the config's ``hydra`` part, and resolves it to plain values."""
+"""Composes YAML files with Hydra, including the config's ``hydra`` part, and resolves the config to plain values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def composing(folder: Path) -> AbstractContextManager[None]:
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
     """Compose the config with its ``hydra`` part. Every error is one line that names the key.
 
-    The environment variable ``KNOT_HARDWARE`` chooses the hardware unless ``overrides`` do.
+    The environment variable ``KNOT_HARDWARE`` selects the hardware unless ``overrides`` select it.
     """
     hardware = os.environ.get("KNOT_HARDWARE")
     if hardware and not any(word.startswith("hardware=") for word in overrides):
@@ -65,9 +65,9 @@ def choice_config(choice: str, config_dir: str | None) -> DictConfig:
 
 
 def _composed(folder: Path, file: str, overrides: list[str], config_dir: str | None, hydra: bool) -> DictConfig:
-    """Compose ``file``, which Hydra looks for in ``folder``, and then in the other one of ``conf/`` and ``config_dir``.
+    """Compose ``file``, which Hydra searches in ``folder`` first.
 
-    If both folders have a file of a group, Hydra uses the one in ``folder``.
+    ``folder`` is ``conf/`` or ``config_dir``. Files that ``folder`` lacks are taken from the other one of these two.
     """
     search = search_path(config_dir if folder == config_folder() else str(config_folder()))
     try:
@@ -105,7 +105,7 @@ def plain_config(config: DictConfig) -> Config:
 # ------------------------------------------------------------------------------------------------------------- flags
 
 
-#: Hydra's options that stop a command; those of :class:`Parser` are passed through.
+#: Options of Hydra that we do not support. The options of :class:`Parser` are passed to Hydra.
 UNSUPPORTED = (
     "-cp", "--config-path", "--experimental-rerun", "--hydra-help", "-i", "--info", "-p", "--package", "--resolve",
     "-r", "--run", "-sc", "--shell-completion",

@@ -1,4 +1,4 @@
-"""One composed job: its config, settings, folder and title."""
+"""One composed job: config, settings, folder and title."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composition to reporting: its plain config, which includes all setting values, and its settings.
+    """One job, from composition to reporting: the plain config, with the values of all settings, and the settings.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
@@ -86,7 +86,7 @@ class ComposedJob:
 
     @property
     def own_config(self) -> Config:
-        """Return the part of the config that a run reads: all but a preset's grid and report settings."""
+        """Return the part of the config that a run reads: all except a preset's grid and report settings."""
         return without(self.config, "sweep", "report")
 
     @functools.cached_property
@@ -124,9 +124,9 @@ class JobGrid:
     """Composes the jobs of one grid."""
 
     config_dir: str | None
-    #: keys that select no group; their values are set after Hydra has composed
+    #: overrides of single values, which are set after Hydra has composed the groups
     late: set[str]
-    #: keys in a job's label
+    #: keys that a job's label shows
     label_keys: set[str]
     #: all overrides as typed
     words: list[str]
@@ -144,7 +144,7 @@ class JobGrid:
         if groups not in self._bases:
             self._bases[groups] = self._compose(without_arm(groups))
         base, self.hydra = self._bases[groups]
-        if any("{" in word for word in self.words):  # a mapping sets its own keys; values set the same in all jobs
+        if any("{" in word for word in self.words):  # a mapping sets several keys, also with values that all jobs share
             base = copy.deepcopy(base)
         late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
@@ -185,7 +185,7 @@ class JobGrid:
         """Return the config that Hydra composes for a choice of groups, and its ``hydra`` part."""
         config = hydra_compose.hydra_config(groups, self.config_dir)
         chosen, note = chosen_hardware(config, self.words)
-        if chosen:  # in place of hardware=auto
+        if chosen:  # instead of hardware=auto
             others = [override for override in groups if _key(override) != "hardware"]
             config = hydra_compose.hydra_config([chosen, *others], self.config_dir)
         self._note(note)
@@ -201,22 +201,22 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     """Return ``config`` with the values of ``overrides``, changed in place.
 
     A key need not exist, as with ``++KEY=VALUE`` in Hydra, because an unknown key is refused when the settings are
-    built. The name of a part of a method is applied before the keys below it: ``method.loss.epsilon=0.1
-    method.loss=sinkhorn``. Raises OmegaConf's error for a key below a value.
+    built. The name of a part of a method is applied before the keys of this part, in any order of the overrides:
+    ``method.loss.epsilon=0.1 method.loss=sinkhorn``. Raises OmegaConf's error for a key below a plain value.
     """
     for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):
         key, value = override.key_or_group, override.value()
         is_name = key in PART_TAGS and isinstance(value, str)
-        if is_name:  # of another part, whose settings are in a file
+        if is_name:  # selects another part, whose settings are in a file
             value = {PART_TAGS[key]: value}
         OmegaConf.update(config, key, value, merge=not is_name, force_add=True)
     return config
 
 
 def _under_preset(config: Config, words: Sequence[str]) -> Config:
-    """Return a composed ``config`` whose tracker, if any, uses the preset as its group.
+    """Return a composed ``config`` in which the tracker, if any, groups the run by the preset.
 
-    The preset is one of the overrides ``words``. Run ids do not depend on the tracker.
+    ``words``: the overrides, which may contain a preset. Run ids do not depend on the tracker.
     """
     tracker: Config = config.get("tracker") or {}
     preset = preset_in(words)

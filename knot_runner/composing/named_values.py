@@ -1,7 +1,7 @@
 """Read the YAML files that a method names in its settings.
 
-These are models (``method.teachers`` of a distillation, ``method.models`` of clients with different architectures),
-loss terms, a schedule and a personalization. A teacher may also be a finished run.
+The files describe models (``method.teachers`` of a distillation, ``method.models`` of clients with different
+architectures), loss terms, a schedule and a personalization. A teacher may also be a finished run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from knot_runner.util.errors import UserError, unknown
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
-#: Part of a method that has files in ``conf/base`` -> its key that names one.
+#: Part of a method that has files in ``conf/base`` -> the key of this part that names a file.
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
-#: Key of a part -> the same.
+#: Key of the part within a method -> the key that names a file.
 PART_TAGS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
 #: Parts of a method that hold further parts.
 NESTED = ("server_distillation", "schedule")
@@ -48,13 +48,13 @@ RUN_PREFIX = "run:"
 
 
 def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
-    """Return a composed, plain ``config`` with the values of the YAML files that its method names or needs.
+    """Return a composed, plain ``config`` with the values of the YAML files that the config's method names or needs.
 
-    - ``partition=natural`` if a method needs clients for texts and no partition is selected.
-    - For each unset setting of a loss, a loss term, a schedule, a synthesis or a personalization: the value in its file
-      in ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
-    - For each model name: the model's settings. A teacher may be a finished run (``run:`` and its id or folder,
-      :func:`teacher_run`).
+    - The partition is ``natural`` if a method needs clients on a text task and no partition is selected.
+    - Unset settings of a loss, a loss term, a schedule, a synthesis or a personalization get the value in the
+      corresponding file of ``conf/base``. A name stands for the whole file: ``method.personalization=soup``.
+    - A model name is replaced by the model's settings. A teacher may be a finished run, ``run:`` followed by the run's
+      id or folder (:func:`teacher_run`).
 
     Args:
         config: The composed settings.
@@ -78,9 +78,9 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
 
 
 def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
-    """Return ``settings`` with values from files, filled in for its loss terms and for the parts that ``tags`` name.
+    """Return ``settings`` with missing values of its loss terms, and of the parts that ``tags`` name, from files.
 
-    The parts in :data:`NESTED` have a loss, loss terms or phases with loss terms of their own.
+    A part in :data:`NESTED` may itself have a loss, loss terms, or phases with loss terms.
     """
     filled = {}
     for key, part in settings.items():
@@ -100,7 +100,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
 
 def _completed(values: Any, group: str, name: str, base_values: Values) -> Any:
     """Return ``values`` plus missing values from ``base/GROUP/NAME.yaml``. The file is read only if needed."""
-    if not isinstance(values, dict):  # the settings refuse it
+    if not isinstance(values, dict):  # building the settings reports the error
         return values
     cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
@@ -129,15 +129,15 @@ def _model(model: object, where: str, config: Config, values_of: Values) -> Conf
 def teacher_run(word: str, config: Config) -> Config:
     """Return the settings of a finished run as a teacher.
 
-    The result holds the run's id and folder, the checksum of its weights, and the settings of its model. No weights are
-    loaded, but the model and config files must match the checksums in the run's result.
+    The result holds the run's id and folder, the checksum of the model's weights, and the model's settings. No weights
+    are loaded, but the model and config files must match the checksums in the run's result.
 
     Args:
         word: The folder of the run, or its id below the output folder.
         config: The composed settings, with ``paths.output_dir``.
 
     Raises:
-        UserError: There is no such run, or it has no model.
+        UserError: There is no such run, or the run has no model.
     """
     out = Path(str((config.get("paths") or {}).get("output_dir", "outputs"))).expanduser()
     folder = find_run(word, out)
@@ -205,7 +205,7 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
 # -------------------------------------------------------------------------------------------------------------- arms
 
 
-#: Name -> its overrides.
+#: Name of an arm -> overrides of the arm.
 Arms = dict[str, list[Override]]
 
 
@@ -228,7 +228,7 @@ def read_arms(mapping: object) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """Return ``arm=NAME`` and its overrides, for each arm in ``names``.
+    """Return the override ``arm=NAME`` and the overrides of this arm, for each arm in ``names``.
 
     Raises:
         UserError: An arm is unknown, or sets a key that one of ``others`` also sets.

@@ -1,4 +1,7 @@
-"""Overrides in Hydra's grammar, and the values that they list. Errors are one line that names the key."""
+"""Parsing of overrides in Hydra's grammar, and of the values that an override lists.
+
+Every error is one line that names the key.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +49,16 @@ def typed_line(override: Override) -> str:
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """Return the preset in overrides as typed; None without one."""
+    """Return the name of the preset that the overrides ``words`` select, or None."""
     return next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
-    """Parse overrides. Raises :class:`UserError`, naming the key, for one that cannot be parsed or is never valid."""
+    """Parse overrides. Raises :class:`UserError` naming the key of an override that is invalid in any command."""
     return [copy.copy(_parsed(argument)) for argument in arguments]
 
 
-@functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
+@functools.lru_cache(maxsize=1000)  # overrides are parsed several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
     readable, override = argument, None
@@ -77,7 +80,7 @@ def _parsed(argument: str) -> Override:
 
 
 def _check_names(override: Override, line: str) -> None:
-    """Raise :class:`UserError` if ``override`` gives a group anything but names; Hydra would show a traceback."""
+    """Raise :class:`UserError` if ``override`` sets a group to a value that is not a name."""
     value, group = override.value(), override.key_or_group
     if override.is_delete():
         if value is not None:
@@ -97,7 +100,7 @@ def _unreadable(argument: str) -> UserError:
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
-    """Return ``overrides`` without those whose key a later one changes. Mappings stay, because Hydra merges them."""
+    """Return ``overrides`` without those whose key a later override sets. Mappings stay, as Hydra merges mappings."""
     kept: list[Override] = []
     changed = set()
     for override in reversed(overrides):
@@ -156,7 +159,7 @@ GROUPS = (
     "tracker", "experiment",
 )  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
-#: Types that Hydra's errors name -> what is expected.
+#: Type that an error of Hydra names -> description of the expected value.
 _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or false"}
 
 
@@ -189,7 +192,7 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 
 
 def bad_override(text: str, overrides: list[str]) -> str:
-    """Return the message for an override that Hydra refuses; ``text``: Hydra's error."""
+    """Return the message for an override that Hydra refuses; ``text`` is Hydra's error message."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: the key already exists. Use {appended.group(1)}=VALUE without +"
     if merging := re.search(r"Error merging override (.*)", text):
@@ -256,7 +259,7 @@ class OwnYaml(ConfigSource):
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Return no names."""
-        return []  # for messages of Hydra's own, which ours replace
+        return []  # Hydra would list the names in messages, which ours replace
 
     def _file(self, config_path: str) -> Path:
         return Path(unquote(self.path), f"{config_path}.yaml")
@@ -269,7 +272,7 @@ class OwnYaml(ConfigSource):
 LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 #: Our launcher, which ``sweeps/launchers.py`` calls itself: Hydra looks for plug-ins in installed packages only.
 RAY = "knot_runner.sweeps.launchers.launch_on_ray"
-#: Override that asks for a study.
+#: Override that requests a study (hyperparameter search).
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
 #: The primary config; ``--config-name=NAME`` sets it.

@@ -1,1 +1,1 @@
-"""Settings: dataclasses built strictly from plain values."""
+"""Settings: dataclasses, built from plain values with a check of every key and type."""

@@ -1,4 +1,4 @@
-"""The devices that runs compute on, one entry each.
+"""The kinds of devices on which runs compute, with one entry per kind.
 
 This module is imported when configurations are composed, so only its functions import torch.
 """
@@ -35,7 +35,7 @@ class Device:
     engine: str = "loop"
     #: whether NAME:0, NAME:1, ... are different devices
     numbered: bool = False
-    #: whether the device is the machine's processor, which worker processes share and which uses the host's memory
+    #: whether the device is the machine's CPU, which worker processes share and which uses the host's memory
     host: bool = False
 
 
@@ -49,7 +49,7 @@ def _cuda_count() -> int:
 def _has_cuda_driver() -> bool:
     try:
         return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) == 0)
-    except (OSError, AttributeError):  # no such library, or one without this function
+    except (OSError, AttributeError):  # the library or this function does not exist
         return False
 
 
@@ -59,7 +59,7 @@ def _prepare_cuda() -> str:
     torch.cuda.init()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    deterministic: Any = torch.utils.deterministic  # whose stubs lack the setting
+    deterministic: Any = torch.utils.deterministic  # the type stubs lack this setting
     deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -73,8 +73,8 @@ def _mps_count() -> int:
     return int(torch.backends.mps.is_available())
 
 
-#: ``hardware.device``, which is also torch's device type -> the entry. ``auto`` selects the first likely device that
-#: torch can use.
+#: Value of ``hardware.device``, which is also torch's device type -> entry. ``auto`` selects the first device in this
+#: order that may exist and that torch can use.
 DEVICES: Table[Device] = Table(
     "DEVICES",
     {
@@ -89,7 +89,7 @@ DEVICES: Table[Device] = Table(
 
 
 def first_device() -> str:
-    """Return the device that ``auto`` selects. Imports torch only if there may be a GPU."""
+    """Return the device that ``auto`` selects. Imports torch only if the machine may have a GPU."""
     return next(name for name, device in DEVICES.items() if device.is_likely() and device.count())
 
 

@@ -1,6 +1,7 @@
-"""Plug-ins: Python files or modules of the user that add to our tables (:class:`Table`).
+"""Plug-ins: Python files or modules of the user that add entries to our tables (:class:`Table`).
 
-A file's path is relative to the YAML file that names it or, on a command line, to the current folder.
+The path of a plug-in file is relative to the YAML file that names the plug-in or, on a command line, to the current
+folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from knot_runner.util.errors import UserError
 
 Entry = TypeVar("Entry")
 
-#: Separator between the folder of the YAML file that names a plug-in and the plug-in's path in this file.
+#: Separator between the folder of the YAML file that names a plug-in, and the plug-in's path as written in this file.
 BESIDE = "/./"
 _EXIT_NOW = os._exit
 #: Folder with a subfolder for each paper. The rest of the package does not need the papers.
@@ -30,21 +31,22 @@ _loading = ""
 
 
 class Table(UserDict[str, Entry]):
-    """A table of names and entries, to which plug-ins add by ``TABLE["name"] = entry``.
+    """A dict from name to entry, to which plug-ins add entries by ``TABLE["name"] = entry``.
 
-    A plug-in can replace only its own entries.
+    A plug-in can replace only entries that the same plug-in has added.
 
-    An entry may be given as ``package.module:NAME``, which is imported when it is looked up.
+    An entry may be given as the text ``package.module:NAME``. NAME is then imported when the entry is looked up.
 
     Args:
         name: Name of the table in messages.
-        entries: The entries of the package, which are not checked.
-        accept: Function ``(name of the entry in messages, entry) -> entry`` that returns the entry to store, with
-            functions that check their results (:func:`checked`). Raises :class:`UserError` for an invalid entry.
-        settings: Name -> class of its settings, for entries with settings.
+        entries: The entries of the package. ``accept`` does not check these.
+        accept: Function ``(name of the entry in messages, entry) -> entry`` that checks a plug-in's entry and returns
+            the entry to store. It may wrap functions to check their results (:func:`checked`), and raises
+            :class:`UserError` for an invalid entry.
+        settings: Name of an entry -> class of the entry's settings, for entries with settings.
         options: Function that returns the settings class of an entry.
-        papers: Name of the module in the papers' folders that adds entries (:func:`load_papers`). It is imported
-            when an entry is looked up.
+        papers: Name of the module in the papers' folders that adds entries (:func:`load_papers`). The module is
+            imported when an entry is looked up.
     """
 
     data: dict[str, Any]
@@ -144,14 +146,14 @@ def _described(value: object) -> str:
 
 @contextlib.contextmanager
 def no_exit(plugins: Sequence[str]) -> Iterator[None]:
-    """Raise :class:`UserError` if the code of ``plugins`` ends this process, which would look like success."""
+    """Raise :class:`UserError` if code of ``plugins`` ends this process in the block, which would look like success."""
     if not plugins:
         yield
         return
     process = os.getpid()
 
     def exit_now(status: int) -> NoReturn:
-        if status == 0 and os.getpid() == process:  # forked workers end by os._exit
+        if status == 0 and os.getpid() == process:  # forked workers end with os._exit
             raise SystemExit(status)
         _EXIT_NOW(status)
 
@@ -166,10 +168,10 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
-    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings and others.
+    """Import modules (dotted names) or files (``*.py``) that add entries to tables.
 
     Raises:
-        UserError: A plug-in cannot be imported. The message names it and its path.
+        UserError: A plug-in cannot be imported. The message names the plug-in and its path.
     """
     for plugin in plugins:
         with _owner(Path(plugin).stem):
@@ -189,7 +191,7 @@ def load_papers(module: str) -> None:
 
 @contextlib.contextmanager
 def _owner(name: str) -> Iterator[None]:
-    """Inside the block, assign new table entries to the plug-in ``name``, or to the package if it is "knot_runner"."""
+    """Inside the block, new table entries belong to the plug-in ``name``, or to the package if it is "knot_runner"."""
     global _loading
     outer, _loading = _loading, name
     try:
@@ -199,7 +201,11 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Return a plug-in that a YAML file in ``folder`` names, in a form that can be found from any folder."""
+    """Return a form of ``plugin`` that :func:`load_plugins` can find from any current folder.
+
+    ``plugin``: as written in a YAML file in ``folder``. A relative path gets ``folder`` as a prefix; other forms are
+    unchanged.
+    """
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 

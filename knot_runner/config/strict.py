@@ -24,15 +24,15 @@ from knot_runner.util.errors import UserError, nearest
 Built = typing.TypeVar("Built")
 _Key = typing.TypeVar("_Key")
 _Value = typing.TypeVar("_Value")
-#: A name, kind or algorithm -> the class of its settings.
+#: Table from a name, kind or algorithm to the class of its settings.
 SettingsClasses = dict[str, type]
-#: evaluated once per class: a grid builds hundreds of each
+#: cached per class, because a grid builds hundreds of objects of each class
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
-#: Default limits of counts and of numbers. A rate may be absurd, but it is finite in float32: the run diverges.
+#: Default limits of integers and of other numbers. With an absurd but finite rate, the run diverges, which is reported.
 MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
-#: Letters of a value that a message shows.
+#: Maximum number of characters of a value in a message.
 _MAX_SHOWN = 80
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string (in YAML, quote yes and no)"}
 
@@ -57,7 +57,7 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """Rule that selects the class of each value of a mapping from an open table, by its name."""
+    """Rule for a mapping from names to settings: the name selects the class of the settings from a table."""
 
     classes: Mapping[str, type]
     #: name of the entries in errors
@@ -79,7 +79,7 @@ class ByName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag(ByName):
-    """Rule that selects the class of a setting from an open table, by its key ``tag``.
+    """Rule for a setting with the key ``tag``: the tag's value selects the class of the setting from a table.
 
     An example is ``loss: Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]``.
     """
@@ -97,12 +97,12 @@ class ByTag(ByName):
 
 
 def late(module: str, name: str) -> Any:
-    """Return a type that stands for ``name`` of a ``module`` of ``config/settings``, imported when a value is given."""
+    """Return a type that stands for class ``name`` of a module of ``config/settings``, imported on first use."""
     return Annotated[Any, f"knot_runner.config.settings.{module}:{name}"]
 
 
 class OutOfRangeError(UserError):
-    """A value of the right type that violates its :class:`Holds`."""
+    """A value of the right type violates a condition of the setting (:class:`Holds`)."""
 
 
 def build(cls: type[Built], values: object, where: str) -> Built:
@@ -121,7 +121,7 @@ def build(cls: type[Built], values: object, where: str) -> Built:
             raise UserError(f"unknown setting{nearest(str(key), fields)}", _join(where, key))
     arguments = {}
     for name, spec in fields.items():
-        value = values.get(name, spec.default)  # a plug-in's default 1 of a float is 1.0, as if it were given
+        value = values.get(name, spec.default)  # converts a plug-in's default 1 of a float to 1.0
         if value is not dataclasses.MISSING:
             arguments[name] = _convert(hints[name], value, _join(where, name))
         elif spec.default_factory is dataclasses.MISSING:
@@ -130,7 +130,7 @@ def build(cls: type[Built], values: object, where: str) -> Built:
         return cls(**arguments)
     except _Rule as rule:
         raise UserError(rule.args[0], _join(where, rule.key)) from None
-    except ValueError as problem:  # of a plug-in's class
+    except ValueError as problem:  # from the class of a plug-in
         raise UserError(str(problem), where) from None
 
 
@@ -167,12 +167,12 @@ def _join(where: str, key: object) -> str:
 
 
 def _convert(hint: Any, value: object, where: str, most: float | None = None) -> Any:
-    if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
+    if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew the class
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         inner, *rules = args
-        if isinstance(rules[0], str):  # of :func:`late`
+        if isinstance(rules[0], str):  # a type from :func:`late`
             return _convert(load(rules[0]), value, where)
         if isinstance(rules[0], ByName):
             return rules[0].convert(value, where)
@@ -217,13 +217,13 @@ def _convert_union(options: tuple[Any, ...], value: object, where: str) -> Any:
             continue
         try:
             return _convert(option, value, where)
-        except OutOfRangeError:  # the type was right
+        except OutOfRangeError:  # the type is correct
             raise
         except UserError as problem:
             problems.append(problem)
         if typing.get_origin(option) is Literal:
             words += typing.get_args(option)
-            problems.insert(0, problems.pop())  # the last one is of another option if there is any
+            problems.insert(0, problems.pop())  # the last problem concerns another option, if there is one
     if words and len(problems) > 1:
         raise UserError(f"{problems[-1]}. Alternatively, use {' or '.join(map(repr, words))}")
     raise problems[-1]
@@ -254,15 +254,15 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
 
 
 def shorten(value: object) -> str:
-    """Return a value as messages show it: long numbers and lists are shortened."""
+    """Return a value as text for a message: long numbers and lists are shortened."""
     if isinstance(value, int) and abs(value) >= 10**15:
-        return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
+        return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # str() has a limit
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 class _Rule(UserError):
-    """Error for incompatible settings of a dataclass; :func:`build` adds the key of the dataclass."""
+    """Settings of a dataclass are incompatible. :func:`build` adds the key of the dataclass to the message."""
 
 
 def require(holds: bool, key: str, text: str) -> None:
@@ -272,13 +272,13 @@ def require(holds: bool, key: str, text: str) -> None:
 
 
 def digest(value: object, length: int = 16) -> str:
-    """Return the hash of plain data (JSON with sorted keys), ``length`` hex digits."""
+    """Return the first ``length`` hex digits of the sha256 of plain data (JSON with sorted keys)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
-    """Return key -> all its values, from (key, value) ``pairs``, in the order of the pairs."""
+    """Return a dict from each key in ``pairs`` to the list of its values, in the order of ``pairs``."""
     values: dict[_Key, list[_Value]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
@@ -288,7 +288,7 @@ def by_key(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
 def dotted_leaves(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) of all values in ``value`` except mappings and lists.
 
-    List items are keyed by number.
+    The key of a list item is its number.
     """
     if isinstance(value, list):
         value = dict(enumerate(value))

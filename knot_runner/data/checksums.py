@@ -1,6 +1,6 @@
 """The data folder ``paths.data_dir``.
 
-Every file in the data folder is opened through this module, which verifies its checksum and records it.
+Every data file is opened through this module, which verifies the file's checksum and records the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data_dir`` while one task is loaded.
 
-    ``opened``: path -> the record of a file that was read, or that was looked for and not found.
+    ``opened``: path -> the record of a file that was read, or that was searched but not found.
     """
 
     root: Path
@@ -40,7 +40,7 @@ class DataFolder:
         return list(self.opened.values())
 
     def path(self, entry: str) -> Path:
-        """Return the path of ``entry``, an entry in the settings. The other methods expect paths from this method."""
+        """Return the path of ``entry``, a file or folder named in the settings, as the other methods expect it."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
@@ -51,7 +51,7 @@ class DataFolder:
         """Record the file ``path`` and verify its checksum.
 
         Raises:
-            UserError: The checksum differs from the listed one.
+            UserError: The checksum differs from the one listed in ``SHA256SUMS``.
         """
         short = self.short(path)
         if short not in self.opened:
@@ -59,7 +59,7 @@ class DataFolder:
             self._check(path, self.opened[short])
 
     def file(self, path: Path) -> Path:
-        """Check and return ``path``. Raises :class:`UserError` if it is not a file or its checksum is wrong."""
+        """Check and return ``path``. Raises :class:`UserError` if ``path`` is not a file or the checksum is wrong."""
         if not path.is_file():
             raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
@@ -97,7 +97,7 @@ def open_folder(root: Path | None) -> DataFolder:
     """Return the data folder for ``task.source=local``.
 
     Raises:
-        UserError: ``paths.data_dir`` is not set or does not exist, or its checksum file has an invalid line.
+        UserError: ``paths.data_dir`` is not set or does not exist, or ``SHA256SUMS`` has an invalid line.
     """
     if root is None:
         raise UserError(
@@ -141,6 +141,6 @@ def missing_entries(local: ImageFiles, root: Path) -> list[str]:
 
 
 def archives(entry: str) -> list[str]:
-    """Return the zip file in an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
+    """Return the zip file of an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -1,4 +1,7 @@
-"""Example counts by class and party, which reveal clients with a single class and truncated files."""
+"""Numbers of examples by class and party.
+
+The numbers reveal clients whose examples all have the same class, and truncated files.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ class Counts:
     """The number of examples of each class, per party and split.
 
     Attributes:
-        called: The word for parties in messages (data sets, clients).
+        called: The word for parties in messages: "data sets" or "clients".
         classes: Names of the classes.
-        parties: Name -> split -> int64 [C + 1]: the count of each class, followed by the count of unlabeled
-            examples.
-        same_classes: Whether all parties share the same classes. Several image data sets do not.
+        parties: Party name -> split -> int64 array of shape [C + 1]: the number of examples of each of C classes, then
+            the number of unlabeled examples.
+        same_classes: Whether all parties have the same classes. Parties that are different image data sets do not.
     """
 
     called: str
@@ -115,7 +118,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Count the examples per data set and split. Transfer-set examples count as unlabeled."""
+    """Count the examples per data set and split. The examples of the transfer set count as unlabeled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}

@@ -21,14 +21,15 @@ from knot_runner.util.errors import UserError, nearest
 
 #: probability that an informative word belongs to the domain alone
 OWN = 0.6
-#: kind of task -> domains, and number of labels
+#: kind of task -> its domains, and its number of labels
 VOCABULARIES = {"sentiment": (words.SENTIMENT, 5), "emotion": (words.EMOTION, 5), "inference": (words.INFERENCE, 3)}
 
 
 def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[str, Examples]:
-    """Return train, valid and (except for a transfer set) test of data set ``name``; ``task.split`` gives their sizes.
+    """Return the splits train, valid and (except for a transfer set) test of data set ``name``.
 
-    Sampling is keyed by data set, split and ``embedded.seed``, so it is the same in every process.
+    ``task.split`` determines the sizes of the splits. Sampling is seeded by data set, split and ``embedded.seed``, so
+    it is the same in every process.
 
     Raises:
         UserError: The settings do not fit the vocabulary.
@@ -67,9 +68,9 @@ def label_counts(size: int, shares: list[float]) -> list[int]:
     return largest_remainders(size * np.array(shares), size).tolist()
 
 
-@functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
+@functools.lru_cache(maxsize=64)  # for the data sets of one or two tasks, which the jobs of a process share
 def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
-    """Return ``counts[label]`` texts of each label, drawn with the random key ``key``."""
+    """Return ``counts[label]`` texts of each label, drawn with the random seed ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -89,9 +90,10 @@ def _telling_word(rng: random.Random, words_of_label: tuple[str, ...], common: t
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
-    """Return two or three opinions that match the label, or with 30% probability a neighboring one.
+    """Return a review of two or three opinions.
 
-    15% of the opinions are negations of the opposite opinion.
+    Each opinion matches the label or, with probability 30%, a neighboring label. With probability 15%, an opinion is
+    expressed as the negation of the opposite opinion.
     """
     things, opinions = words.SENTIMENT[domain]
     clauses = []
@@ -106,7 +108,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
-    """Return ``labels`` reordered so that about half of them repeat the previous label, because emotions last."""
+    """Return ``labels`` in an order in which about half of the labels equal the previous label, as emotions last."""
     left, ordered, last = list(labels), [], -1
     while left:
         if last in left and rng.random() < 0.5:
@@ -118,7 +120,7 @@ def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
 
 
 def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int) -> list[str]:
-    """Return utterances in dialogues of four to ten.
+    """Return one utterance per label, in dialogues of four to ten utterances.
 
     Each utterance is followed by up to ``context`` earlier utterances of the dialogue, newest first.
     """
@@ -149,9 +151,9 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
-    """Return a premise and a hypothesis about the same person. 70% of the hypotheses contain a cue word.
+    """Return a premise and a hypothesis about the same person. 70% of hypotheses contain a cue word of the label.
 
-    70% of contradictions have the opposite act.
+    In 70% of contradictions, the hypothesis states the opposite act.
     """
     people, locations, acts, cues = words.INFERENCE[domain]
     who, location, act = rng.choice(people), rng.choice(locations), rng.choice(acts)

@@ -23,11 +23,12 @@ TIMEOUT = 30.0
 CHUNK = 1 << 18
 LOCKS = ".locks"
 PART = ".part"
-#: State of a file compared with the published one. ``unknown``: the file exists, but no size or digest is published.
+#: State of a local file compared with the published file. ``unknown``: the file exists, but no size or digest is
+#: published.
 FileState = Literal["absent", "same", "unknown", "other"]
 #: States of files that are not downloaded.
 THERE = ("same", "unknown")
-#: Called after every chunk with the number of bytes received and the file size; 0 if the size is unknown.
+#: Function called after every chunk with the number of received bytes and the file size (0 if unknown).
 Told = Callable[[int, int], None]
 
 
@@ -47,7 +48,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_content(path: Path, file: DataFile, look_inside: bool = True) -> str:
-    """Return how ``path`` differs from the published ``file``; "" if both are equal."""
+    """Return how the file ``path`` differs from the published ``file``, as text; "" if both are equal."""
     size = path.stat().st_size
     if file.size not in (None, size):
         return f"{size} bytes, but the published file has {file.size}"
@@ -74,8 +75,8 @@ def place_of(root: Path, file: DataFile) -> Path:
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
     """Download ``file`` to its path below ``root`` unless it exists. Return whether the file was downloaded.
 
-    A second process waits for the first one and then finds the finished file. An existing file with other content is
-    not changed.
+    If two processes download the same file, the second waits and then finds the finished file. An existing file with
+    other content is not changed.
 
     Raises:
         FetchError: No address serves the file, or the existing file has other content.
@@ -124,9 +125,9 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the response to the ``before`` bytes in ``part``, or replace them if the server sends the whole file.
+    """Append the response to ``part``, or overwrite ``part`` if the server sends the whole file.
 
-    Return the problem, or "" if the file is complete.
+    ``before``: the number of bytes already in ``part``. Return the problem, or "" if the file is complete.
     """
     headers = {"User-Agent": "knot-runner"}
     if before:

@@ -32,7 +32,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
     try:
         rows = datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
-    except Exception as problem:  # the hub's client raises its own, requests' and OS errors
+    except Exception as problem:  # the hub's client raises errors of several libraries and of the OS
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
             f"{source.id} at revision {source.revision} cannot be loaded "
@@ -84,7 +84,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
-    """Return the images at ``rows`` of one split. New writers are added to ``numbers`` (name -> number)."""
+    """Return the images of one split, from its hub ``rows``. New writers are added to ``numbers`` (name -> number)."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.folders import decode  # imports Pillow, for images alone
 
@@ -117,7 +117,7 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
 
 
 def _file_bytes(where: str, image: object) -> bytes:
-    """Return the encoded bytes of ``image``, a cell of an image column that contains either bytes or a file path."""
+    """Return the encoded bytes of ``image``, a cell of an image column that holds either bytes or a file path."""
     if isinstance(image, dict) and image.get("bytes"):
         return image["bytes"]
     if isinstance(image, dict) and image.get("path"):

@@ -1,4 +1,4 @@
-"""Load a text task: read every data set from its source, label, split and check it before training."""
+"""Load a text task: read the data sets, map labels, split the texts and check them before training."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Return labeled train, valid and test of one data set, or None if it is left out. Add notes to ``task``."""
+    """Return train, valid and test of one data set, or None if the data set is left out. Add notes to ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
@@ -104,7 +104,7 @@ def _files_there(
 ) -> tuple[dict[str, list[File]], list[str]]:
     """Return split -> files to read for the data set ``name``. ``folder`` records the missing paths.
 
-    The result is empty if the data set is left out because it has no files.
+    The result is empty if the data set is left out because of missing files.
 
     Raises:
         UserError: A file is missing that ``task.missing`` does not allow, or a split has no file.
@@ -157,7 +157,7 @@ def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
 def _finish(settings: TaskSettings, name: str, examples: Examples) -> Examples:
     """Apply ``chunk`` and ``max_examples``, and remove the labels of a transfer set, in this order."""
     data = settings.datasets[name]
-    if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
+    if data.chunk is not None and settings.source != "embedded":  # generated data sets do not share one corpus
         examples = splits.chunk(name, examples, data.chunk)
     if settings.max_examples is not None:
         examples = splits.limit(examples, settings.max_examples, settings.split.seed)

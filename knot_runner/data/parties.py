@@ -1,7 +1,8 @@
-"""The parties of a distillation.
+"""The data of the parties of a distillation.
 
-Images are divided among clients with local models, the server with the global model, and a transfer set. Alternatively,
-all examples of a task form one pool for a student and its teachers. Each party may then see only certain labels.
+In KNOT, the images are divided among clients with local models, the server with the global model, and a transfer set.
+In a distillation on one pool, the student and the teachers use all examples of a task, and the student may see only
+some labels.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ SERVER, TRANSFER = "server", "transfer"
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
     """Return the parties of ``task`` for ``shares`` and ``partition``, determined by ``seed``.
 
-    The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
-    all training images, stratified by class. ``partition`` assigns the rest to the clients. The server's test set
-    consists of all test images.
+    The server's images and the transfer set are sampled from all training images, stratified by class; the transfer set
+    may also be another data set (``task.transfer``). ``partition`` divides the remaining images among the clients. The
+    server's test set consists of all test images.
 
     Raises:
         UserError: A party would have too few images.
@@ -67,7 +68,7 @@ def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients' rows and the transfer set's rows, both ascending.
 
-    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class.
+    The transfer set gets the share ``share`` of the training examples, stratified by class; ``labels`` has shape [N].
 
     Raises:
         UserError: There are too few examples.
@@ -86,7 +87,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 
 
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
-    """Return the train part of ``images`` and, unless ``share`` is None, a valid part with that share of the images.
+    """Return the split train of ``images`` and, unless ``share`` is None, a split valid with that share.
 
     Arguments and errors are the same as in :func:`_cut`.
     """
@@ -97,11 +98,11 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and messages begin with ``key``."""
+    """Return rows (kept, taken) of :func:`cut_splits`. ``names`` seed the draw; error messages name ``key``."""
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
-#: Name of the party that learns from the teachers and is tested.
+#: Name of the party that learns from the teachers and is evaluated.
 STUDENT = "student"
 
 
@@ -109,9 +110,9 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     """Return the student and every teacher of ``config``, on all examples of ``task``, determined by ``seed``.
 
     Teachers see all labels of the training examples. The student sees the labels of a stratified share
-    ``config.labeled``; its other labels are -1. All parties select epochs on the same valid part. For images, this is a
-    stratified share ``config.valid`` of the training images; if ``config.valid`` is None, there is no valid part. Only
-    the student has a test part.
+    ``config.labeled``; its other labels are -1. All parties select epochs on the same validation split. For images,
+    this split is a stratified share ``config.valid`` of the training images; if ``config.valid`` is None, there is no
+    validation split. Only the student has a test split.
 
     Raises:
         UserError: A share leaves too few examples.

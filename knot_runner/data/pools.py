@@ -1,4 +1,4 @@
-"""A text task as one pool of labeled examples, which a partition distributes over clients like images."""
+"""A text task as one pool of labeled examples, which a partition divides among clients like images."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ class TextPool:
 
 
 def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
-    """Return the pool of all local and global data sets of ``task`` that have a test part, in the task's order.
+    """Return the pool of all local and global data sets of ``task`` with a test split, in the task's order.
 
     Args:
         task: The loaded text task.
-        by: The kind of client (``partition.by``): user (a data set), or a kind in ``Examples.clients``. A speaker
-            is the same in all splits of a data set. A dialogue belongs to one file, so test texts have no owner.
+        by: The kind of client (``partition.by``): ``user`` (a data set), or a kind in ``Examples.clients``. A speaker
+            can have texts in several splits of a data set. A dialogue occurs in one file only, so with
+            ``by="dialogue"`` test texts belong to no client.
     """
     train, test = pooled_split(task, "train"), pooled_split(task, "test")
     kinds = {*train.clients, *test.clients}
@@ -68,12 +69,12 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
 
 
 def labeled_sets(task: PartyTask) -> list[str]:
-    """Return the names of the local and global data sets of ``task`` that have a test part, in the task's order."""
+    """Return the names of the local and global data sets of ``task`` with a test split, in the task's order."""
     return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """Return one split of all labeled data sets of ``task``, concatenated. Each text's user is its data set."""
+    """Return one split of all labeled data sets of ``task``, concatenated; the user of a text is the data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     texts: list[str] = []
     pairs: list[str] = []
@@ -86,7 +87,7 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """Return ``pool`` partitioned by clients of the kind ``by``. The kind becomes part of the pool's digest."""
+    """Return ``pool`` with ``users`` set to the clients of the kind ``by``, which becomes part of the pool's digest."""
     of_test = pool.test.clients[by]
     if by == "dialogue":
         of_test = [None] * len(pool.test)
@@ -102,7 +103,7 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
-    """Return kind of client -> the client of each text of all ``sets``.
+    """Return a dict from kind of client to the client of each text in ``sets``.
 
     Clients with the same id in two data sets are different clients.
     """

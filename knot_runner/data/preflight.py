@@ -55,7 +55,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
         return
     open_folder(root)
     if task.local is None or not IMAGE_READERS.is_built_in(task.local.format):
-        return  # loading reports the error, or a plug-in reads
+        return  # loading reports the error, or a plug-in reads the files
     if gone := missing_entries(task.local, root):
         raise UserError(f"file not found (data set {task.name})", root / gone[0])
 

@@ -16,7 +16,7 @@ from knot_runner.config.plugins import unlike
 from knot_runner.data.checksums import file_errors, open_unpacked
 from knot_runner.util.errors import UserError
 
-#: Line number (from 1; the last line of a CSV row over several lines), and column -> value.
+#: Line number, counted from 1 (for a CSV row over several lines, the last line), and a dict from column to value.
 FileRecord = tuple[int, Mapping[str, object]]
 
 #: Limit in bytes of one line, far above any review. A file with a longer line is broken or hostile.
@@ -67,7 +67,7 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, dict[str, 
             if len(row) != len(header):
                 fields = f"{len(row)} fields, but the header has {len(header)}"
                 raise UserError(f"line {number}: {fields}. The file is truncated or corrupt", path)
-            if not last.endswith("\n"):  # nothing else would show that it is truncated
+            if not last.endswith("\n"):  # the only sign that the file is truncated
                 problem = "the last row has no line end, so it may be truncated"
                 raise UserError(f"line {number}: {problem}. If the file is complete, add a line end", path)
             yield number, dict(zip(header, row, strict=True))

@@ -17,7 +17,7 @@ from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, counted, nearest
 
-#: Separates the current utterance and the earlier ones (KNOT's public ERC code).
+#: Separator between the current utterance and earlier utterances (KNOT's public ERC code).
 CONTEXT_MARK = " [SEP] "
 #: column -> values
 ColumnValues = dict[str, set[str | None]]
@@ -25,14 +25,14 @@ ColumnValues = dict[str, set[str | None]]
 
 @dataclass(slots=True)
 class TextRow:
-    """A row with its texts. ``label``: the raw label as text, or None if the data set has no label column."""
+    """A row of a data file: the texts, and the raw ``label`` as text (None if the data set has no label column)."""
 
     line: int
     text: str
     pair: str | None
     label: str | None
     #: kind of client -> the row's client, or None. The kinds are the keys of ``columns.clients``, and ``dialogue`` if
-    #: ``columns.dialogue`` is set. A dialogue's name is unique in its file
+    #: ``columns.dialogue`` is set. The name of a dialogue is unique in the file
     clients: dict[str, str | None]
 
     @property
@@ -118,8 +118,8 @@ def listed(column: str | list[str] | None) -> list[str]:
 def _name_dialogues(rows: list[TextRow]) -> int:
     """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
 
-    A dialogue consists of consecutive rows with the same id. Its name is the id, or ``id #2``, ... if the id is
-    repeated.
+    A dialogue consists of consecutive rows with the same id. The name of a dialogue is its id or, for an id that occurs
+    again, ``id #2``, ``id #3``, ...
     """
     names: set[str] = set()
     times: Counter[str] = Counter()
@@ -144,7 +144,7 @@ def _matches(record: Mapping[str, object], allowed: ColumnValues, seen: ColumnVa
         value = identity(record.get(column))
         if value not in values:
             matches = False
-        if len(seen[column]) < 100:  # enough for a suggestion in a message
+        if len(seen[column]) < 100:  # 100 values are enough to suggest one in a message
             seen[column].add(value)
     return matches
 
@@ -202,14 +202,14 @@ def raw_label(value: object) -> str:
     An integer label has one form, because pandas writes 5 as 5.0 in a column with missing values: 5.0 and "5.0" -> "5".
     Other texts are unchanged: "v5.0", "gpt-4.0".
     """
-    if isinstance(value, float) and value.is_integer():  # also 1e16, which str would not write in digits
+    if isinstance(value, float) and value.is_integer():  # also 1e16, which str writes in exponent form
         value = int(value)
     text = str(value).strip()
     return re.sub(r"\.0+$", "", text) if re.fullmatch(r"[+-]?\d+\.0+", text) else text
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Return each row's text, followed by up to ``previous`` earlier texts of its dialogue.
+    """Return the text of each row, followed by up to ``previous`` earlier texts of the same dialogue.
 
     The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """

@@ -1,4 +1,4 @@
-"""A task cache for the jobs of one process, so that they read and store each task only once."""
+"""A task cache for the jobs of one process, which read and store each task only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knot_runner.data.images.held_out import load_unlabeled
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 
-#: number of cached tasks; the tasks that were requested last stay in the cache
+#: maximum number of cached tasks; the least recently used task is dropped
 KEPT_TASKS = 4
 Spec = TypeVar("Spec", ImageTaskSettings, TaskSettings)
 Task = TypeVar("Task")
@@ -26,8 +26,8 @@ Task = TypeVar("Task")
 class SharedTasks:
     """A thread-safe cache for :func:`load_images`, :func:`load_unlabeled` and :func:`load_task`.
 
-    Jobs must not change the tasks. The ``KEPT_TASKS`` most recently used tasks are cached. A changed file is read again
-    only after its task was dropped from the cache.
+    Jobs must not modify the tasks. The ``KEPT_TASKS`` most recently used tasks are cached. If a file changes, it is
+    read again only after the task was dropped from the cache.
 
     Attributes:
         images: :func:`load_images`, from the cache if possible.

@@ -1,4 +1,4 @@
-"""The data set descriptions: one file ``conf/data/NAME.yaml`` each, including those in a user's ``--config-dir``."""
+"""The data set descriptions: one file ``conf/data/NAME.yaml`` per data set, also in a user's ``--config-dir``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DataSet:
     instead: list[list[str]] = field(default_factory=list)
     #: instructions for getting the files, if they are not downloaded
     how: str = ""
-    #: overrides that make a task read ``files``, if the YAML file of the task names other files
+    #: overrides with which a task reads ``files``, if the YAML file of the task names other files
     use: str = ""
 
     def __post_init__(self) -> None:

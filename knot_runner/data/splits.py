@@ -13,7 +13,7 @@ from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
 
-#: Allowed splits of one data set: a pool, train with a held-out part, or train with valid and test.
+#: Layouts, the allowed splits in the files of one data set: a pool; train and a held-out part; train, valid and test.
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
@@ -23,10 +23,11 @@ def named_rng(name: str) -> np.random.Generator:
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows (kept, taken) of ``labels`` (int [N]), both sorted, with a ``share`` of the rows in ``taken``.
+    """Return two sorted arrays of rows, (kept, taken), where ``taken`` has the share ``share`` of all N rows.
 
-    Rows are stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code. A label with a single row
-    stays in the kept part. If :func:`can_stratify` is false, the split is not stratified.
+    Rows are stratified by ``labels`` (int, shape [N]) as by scikit-learn's ``train_test_split``, which the public KNOT
+    code uses. A row whose label occurs only once is kept. If :func:`can_stratify` is false, the split is not
+    stratified.
 
     Raises:
         UserError: There are too few rows. The message names ``key``.
@@ -43,7 +44,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Return whether both parts have room for every label that has at least two rows."""
+    """Return whether both parts of a split have room for every label with at least two rows."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -65,7 +66,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a random ``share`` of the rows of ``labels`` [N], as :func:`random_rows` does, but stratified by label.
+    """Return a random ``share`` of N rows like :func:`random_rows`, but stratified by ``labels``, of shape [N].
 
     Both parts must have room for every label, and every label must have at least two rows.
     """
@@ -82,7 +83,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """Return ``counts`` [C] scaled and rounded to sum to ``total`` (largest remainders, ties broken at random)."""
+    """Return ``counts``, of shape [C], scaled and rounded to the sum ``total`` (largest remainders, random ties)."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -97,9 +98,9 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """Return ``exact`` [C] >= 0 rounded to integers with sum ``total``.
+    """Return the C non-negative numbers ``exact``, rounded to integers with the sum ``total``.
 
-    If remainders are equal, the first entry is rounded up.
+    Entries with the largest remainders are rounded up; if remainders are equal, the first entry.
     """
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
@@ -118,7 +119,7 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """Check that ``names``, the splits that a data set provides, are a layout in :data:`LAYOUTS`.
+    """Check that ``names``, the splits in the files of a data set, are a layout in :data:`LAYOUTS`.
 
     Raises:
         UserError: The splits match no layout.
@@ -134,18 +135,18 @@ def check_layout(where: str, names: set[str]) -> None:
 def complete_splits(
     name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
 ) -> dict[str, Examples]:
-    """Return train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` in its files.
+    """Return train, valid and (except for a transfer set) test of data set ``name``, from the splits in its files.
 
     Official splits are unchanged. ``pool`` is divided by ``split``, ``heldout`` is halved, and a missing split is taken
-    from train. A transfer set given as a pool is divided in the same way, so its texts are the paper's 70% train part
-    (KNOT Table 1). Its test part is unused. ``notes`` receives a line if some labels are too rare for stratification.
+    from train. A transfer set given as a pool is divided in the same way; its training texts are the 70% of KNOT's
+    Table 1, and its test texts are unused. ``notes`` receives a line if some labels are too rare for stratification.
 
     Raises:
         UserError: A split would be empty.
     """
 
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
-        share = round(share, 9)  # .102 + .198 is slightly larger than .3 and would take one row more
+        share = round(share, 9)  # .102 + .198 is slightly larger than .3, which would take one more row
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: some labels have too few rows, so {len(rows)} rows are split without stratification")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
@@ -159,7 +160,7 @@ def complete_splits(
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
     if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
-        # first valid and test together, then test: 30% and 66% of these in the public code
+        # first valid and test together, then test from these rows: 30% and 66% in the public code
         splits["train"], held = cut(pool, split.valid + split.test)
         splits["valid"] = held
         if split.test > 0:
@@ -174,7 +175,7 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """Return consecutive part i of n (``part`` = [i, n]) of the examples, as in KNOT's ERC code.
+    """Return the i-th of n consecutive parts of the examples, for ``part`` = [i, n], as in KNOT's ERC code.
 
     The sizes of the n parts differ by at most one.
     """
@@ -188,8 +189,8 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Return (train, test) with a ``share`` of the images in test.
 
-    Images are stratified by label. If writers are known, images are sampled from each writer, so that every writer with
-    at least two images has some in both.
+    Images are stratified by label. If writers are known, images are sampled from each writer instead, so that every
+    writer with at least two images has images in both splits.
 
     Raises:
         UserError: There are too few images.
@@ -205,11 +206,11 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a mask [N] with a random ``share`` of each user's rows: at least one row, never all rows.
+    """Return a mask of shape [N] with a random ``share`` of each user's rows: at least one row, never all rows.
 
     A user with a single row gets none.
     """
-    import pandas as pd  # slow to import, and only data with writers but without a test set need it
+    import pandas as pd  # slow to import; only data with writers and without a test set need pandas
 
     by_user = pd.Series(np.random.default_rng(seed).random(len(users))).groupby(users)
     sizes = by_user.transform("size")

@@ -18,11 +18,12 @@ TEXT_SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, their second sentences for sentence-pair tasks, and N labels (int64; -1: unlabeled).
+    """N texts, N second sentences (``pairs``, for tasks on sentence pairs), and N labels (int64; -1: unlabeled).
 
-    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, or None. It is not part of the
-    digest, because it determines who has a text, not what is learned from the text. ``users`` int64 [N]: each text's
-    client number for one kind of client (-1: no client), as in :class:`Images`; None if no text has a client.
+    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, or None. ``clients`` is not part of
+    the digest, because it determines which client holds a text, not what is learned from the text. ``users``: the
+    client number of each text for one kind of client (-1: no client), int64 [N], as in :class:`Images`; None if no text
+    has a client.
     """
 
     texts: list[str]
@@ -65,7 +66,7 @@ def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 class Dataset:
     """One party's texts or images.
 
-    ``splits`` contains train, valid and test. A transfer set has no test part and no labels.
+    ``splits`` contains train, valid and test. A transfer set has no test split and no labels.
     """
 
     name: str
@@ -89,7 +90,8 @@ class PartyTask:
     files: list[Opened] = field(default_factory=list)
     #: number of rows of each file (relative to ``paths.data_dir``) or hub split, which reveals a shortened file
     rows: dict[str, int] = field(default_factory=dict)
-    #: digest of the source data, if the run's seed assigned them to the parties; "" if the parties are the source data
+    #: digest of the source data, if the run's seed determines the division among the parties; "" if each party is a
+    #: data set of the source
     read: str = ""
 
     @property
@@ -118,11 +120,11 @@ class PartyTask:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
+    """N images: ``pixels`` of shape [N, C, H, W], uint8 (units of 1/255) or float32 (0..1); ``labels`` [N], int64.
 
-    ``users``: the number of each image's writer (-1: unknown). ``files``: the number of each image's file. Either is
-    None if the source does not provide it. The task's ``user_names`` and ``file_names`` name these numbers for train
-    and test.
+    ``users``: the number of each image's writer (-1: unknown), or None if the source has no writers. ``files``: the
+    number of each image's file, or None if the source has no files. The task's ``user_names`` and ``file_names`` list
+    the names for these numbers, in common for train and test.
     """
 
     pixels: np.ndarray
@@ -152,7 +154,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """The images from a reader, before test images are held out. ``test``: None if the source has no test set."""
+    """The images that a reader returns, before test images are held out; ``test`` is None without a test set."""
 
     train: Images
     test: Images | None
@@ -202,7 +204,7 @@ class ImageTask:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Each client's rows of train and test (ascending, int64). Several clients may share a row."""
+    """The rows of the train and test examples of each client (ascending, int64). Several clients may share a row."""
 
     names: list[str]
     train: list[np.ndarray]

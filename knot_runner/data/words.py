@@ -1,7 +1,7 @@
 """Vocabulary of the generated texts.
 
-Each domain has its own words, which a model trained on another domain does not know. The words in ``COMMON_...`` have
-the same meaning in every domain.
+Each domain has words that occur in no other domain, so a model trained on another domain does not know them. The words
+in ``COMMON_...`` have the same meaning in every domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _field(text: str) -> Any:
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Return domain -> its fields, which are separated by slashes. An indented line continues the previous line.
+    """Return a dict from domain to its fields. Slashes separate fields; an indented line continues the previous line.
 
     The last field has words for each label. A domain without label words gets the words of all other domains, label by
     label.
@@ -45,8 +45,8 @@ COMMON_OPINIONS = _field(
     "terrible, awful, useless | poor, weak, disappointing | okay, average, acceptable | good, nice, decent | "
     "excellent, perfect, wonderful"
 )
-#: domain -> things, and its opinion words for five levels; grocery, the transfer set, has those of all others, so that
-#: its texts let each local model show what it knows
+#: domain -> things, and opinion words for five levels. Grocery, the transfer set, has the opinion words of all other
+#: domains, so that its texts reveal what each local model has learned
 SENTIMENT: dict[str, tuple[Words, tuple[Words, ...]]] = _table("""
 cell: battery, screen, charger, case, signal, headset, cable, speaker / dead, bricked, overheating | laggy, scratched,
     dim | standard, basic, compatible | snappy, crisp, slim | blazing, flawless, indestructible
@@ -64,9 +64,9 @@ COMMON_FEELINGS = _field(
     "i am so angry, stop it right now | i am so happy, this is great | i see, let us go on | i am so sad, i feel down "
     "| what a surprise, i did not expect that"
 )
-#: openings of any emotion, so that only the context tells
+#: openings that fit any emotion, so that only the context reveals the emotion
 FILLERS = _field("oh my, you know, well then, listen, come on, really")
-#: domain -> things, and its phrases for the five emotions; travel, the transfer set, has those of all others
+#: domain -> things, and phrases for the five emotions. Travel, the transfer set, has the phrases of all other domains
 EMOTION: dict[str, tuple[Words, tuple[Words, ...]]] = _table("""
 sitcom: the couch, the wedding, your roommate, the date, the monkey, the apartment / you ruined everything, get out of
     here | we are engaged, that is hilarious | the door is open, she is in the kitchen | he broke up with me, nobody
@@ -88,8 +88,8 @@ travel: the ticket, the hotel, the airport, the luggage, the beach, the train / 
 
 #: words that mark a second sentence as entailment, neutral or contradiction
 COMMON_CUES = _field("indeed, of course | perhaps, for a friend | never, nobody says")
-#: domain -> people, places, pairs of opposite acts, and its cues for the three labels; encyclopedia, the transfer set,
-#: has the cues of all others
+#: domain -> people, places, pairs of opposite acts, and cues for the three labels. Encyclopedia, the transfer set, has
+#: the cues of all other domains
 INFERENCE: dict[str, tuple[Words, Words, tuple[tuple[str, str], ...], tuple[Words, ...]]] = _table("""
 fiction: the knight, the stranger, the captain, the widow, the thief / in the castle, by the river, at the inn, under
     the moon / whispered, shouted | vanished, appeared | rode away, stood still | laughed, wept / as told, in the tale

@@ -1,4 +1,5 @@
-"""One folder per paper, with its figures, tables and kinds of runs, registered in the same tables as plug-ins.
+"""One folder per paper, with figures, tables and kinds of runs, which are registered in the same way as plug-ins.
 
-``config/plugins.py:load_papers`` finds these folders. Nothing else imports them, so you can delete any of them.
+``config/plugins.py:load_papers`` finds these folders. No other module imports these folders, so you can delete any
+folder.
 """

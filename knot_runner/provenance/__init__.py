@@ -26,8 +26,8 @@ from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts, first_free
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
-#: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
-#: id, so conf/ (inside the package in a wheel) does not count either.
+#: Parts of the package that cannot change a number in a result, because they only compose, start or report runs.
+#: ``conf/`` (inside the package in a wheel) is excluded too, because settings are part of the run id.
 NOT_COUNTED = {
     *("__init__", "__main__", "python", "cli", "composing", "conf", "report", "provenance"),
     *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
@@ -70,7 +70,7 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 @functools.cache
 def torch_version() -> str:
     """Return the version of the installed torch without its build (``+cpu``), without importing torch."""
-    from importlib import metadata  # only runs that exist need it
+    from importlib import metadata  # only needed for existing runs
 
     return _public(metadata.version("torch"))
 
@@ -80,7 +80,7 @@ def _public(version: str) -> str:
 
 
 def plugin_version(plugin: str) -> str | None:
-    """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
+    """Return a 12-digit hex digest of the Python files of a plug-in; None if the plug-in is not found.
 
     A dotted name is located without importing it, so that none of the user's code runs.
     """
@@ -132,7 +132,7 @@ MAX_REASONS = 4
 
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
-    """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
+    """Return the reasons why a finished run in ``folder`` is stale, one line each; [] if the run is not stale."""
     files = _file_changes(folder, result)
     changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
     if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
@@ -143,8 +143,8 @@ def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     """Return one line per setting whose recorded value differs from the value in ``settings``.
 
-    Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
-    in differently today.
+    Only settings that can change the numbers of a finished run are compared. Settings can differ although the run id is
+    equal: a setting that is null in the run id may have another default today.
     """
     if not (folder / CONFIG_FILE).is_file():  # _file_changes reports this
         return []
@@ -160,7 +160,7 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(changes: Sequence[str]) -> list[str]:
-    """Return the ``changes`` from :func:`reasons` that make a run count as unfinished: changed data, settings or files.
+    """Return those ``changes`` of :func:`reasons` that make a run unfinished: changed data, settings or files.
 
     Missing weights are only reported. Users who delete weights to save space must not have to retrain.
     """
@@ -172,8 +172,8 @@ def blocking(changes: Sequence[str]) -> list[str]:
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
     """Return one line per file below ``data`` (``paths.data_dir``) that changed after a finished run.
 
-    Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
-    None, files cannot be compared and the list is empty.
+    A file is read only if its metadata differ; ``now`` caches the state of files for all runs of one command. If
+    ``data`` is None, files cannot be compared and the list is empty.
     """
     if data is None:
         return []
@@ -194,7 +194,7 @@ class CurrentData:
     now: Now = field(default_factory=Now)
 
     def changes(self, folder: Path, result: RunResult) -> list[str]:
-        """Return why a finished run does not count as done (:func:`blocking`)."""
+        """Return the reasons why a finished run does not count as done (:func:`blocking`)."""
         return blocking(data_changes(result, self.data, self.now) + _file_changes(folder, result))
 
 

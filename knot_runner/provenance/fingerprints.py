@@ -18,24 +18,25 @@ from pathlib import Path
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused, sha256
 
-#: Two ticks of a slow clock in ns. A file that changed so shortly before it was read may change again with the same
-#: ctime. Its ctime is therefore not recorded, and the file is read at every comparison.
+#: Two ticks of a slow clock, in ns. A file that changed less than this before the run read it may change again without
+#: a new ctime. In this case, the ctime is not recorded, and the file is read at every comparison.
 TICK = 20_000_000
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Fingerprint of a file when a run read it, or of all files in a folder that match ``pattern``.
+    """Fingerprint of a file at the time when a run read it, or of all files in a folder that match ``pattern``.
 
     Attributes:
         path: Relative to the data folder, with forward slashes; absolute if outside of it.
         size: Bytes.
         mtime_ns: Modification time in ns since 1970; for a folder, the time of its newest file.
-        sha256: Hex digest of the bytes; for a folder, of its files' names and digests. None: the file was missing
-            (``task.missing=skip``).
-        listing: For a folder, hex digest of its files' names and metadata, which is compared before any file is
+        sha256: Hex digest of the content; for a folder, of the names and digests of the files. None: the file was
+            missing (``task.missing=skip``).
+        listing: For a folder, hex digest of the names and metadata of the files, which is compared before any file is
             read.
-        inode, ctime_ns: Inode number and change time of a file; 0 if they cannot prove that the file is unchanged.
+        inode, ctime_ns: Inode number and change time of a file; both are 0 if they cannot prove that the file is
+            unchanged.
     """
 
     path: str
@@ -60,7 +61,7 @@ def fingerprint(path: Path, short: str) -> Opened:
         UserError: The file cannot be read.
     """
     try:
-        stat = path.stat()  # before reading, so that a change in between changes the time
+        stat = path.stat()  # before reading, so that a later change is noticed
         return _opened(short, stat, sha256(path))
     except OSError as problem:
         raise refused(path, problem) from None
@@ -111,8 +112,8 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 class Now:
     """Cache of the current state of files, for one command.
 
-    Each file is checked once, and read only if it may have changed. A thousand runs on the same files therefore cost as
-    much as one. Later changes are not seen.
+    Each file is checked once, and read only if it may have changed. Checking a thousand runs on the same files
+    therefore costs as much as checking one run. Changes after the first check are not seen.
     """
 
     def __init__(self) -> None:

@@ -33,8 +33,8 @@ def check_report(spec: Config) -> None:
     """Check a preset's ``report:``.
 
     Raises:
-        UserError: ``spec`` has an unknown key, kind, metric, figure, printed table or measure of a claim, or a
-            value of the wrong type.
+        UserError: ``spec`` has a value of the wrong type or an unknown key, or names an unknown kind, metric, figure,
+            printed table, or measure of a claim.
     """
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):
@@ -42,7 +42,7 @@ def check_report(spec: Config) -> None:
             f"unknown table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}", "report.kind"
         )
     known = dict(spec)
-    if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's may read keys of its own
+    if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's kind may read further keys
         known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
     elif kind in TABLE_KINDS:
         known = without(known, *TABLE_KINDS[kind].options)

@@ -23,7 +23,7 @@ MOST_WRONG = 5
 
 
 def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
-    """Return counts [C, C] of test examples by true class (rows) and predicted class (columns), over all test sets.
+    """Return counts of shape [C, C]: test examples of all test sets by true class (rows) and predicted class (columns).
 
     The frame is empty if ``run`` stores no class predictions.
     """
@@ -38,8 +38,8 @@ def confusion_counts(run: MeasuredRun) -> pd.DataFrame:
 def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
     """Return one row per pair of a ``true`` and a ``predicted`` class.
 
-    ``confusion`` is the share of the true class's examples that the model assigns to the predicted class; 0 for a class
-    without examples. The frame is empty if ``run`` stores no predictions.
+    The column ``confusion`` is the share of the true class's examples that the model assigns to the predicted class; it
+    is 0 for a class without examples. The frame is empty if ``run`` stores no predictions.
     """
     counts = confusion_counts(run)
     if counts.empty:
@@ -49,7 +49,7 @@ def confusion_shares(run: MeasuredRun) -> pd.DataFrame:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a table with one row per true class: the number of examples, the correct share, and the errors.
+    """Return a table with a row per true class: number of examples, share of correct predictions, and frequent errors.
 
     Raises:
         UserError: The run stores no predictions.

@@ -34,11 +34,11 @@ if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: What each row of a frame measures: a run, a round of a run, or a client in a round.
+#: What a row of a frame describes: a run, a round of a run, or a client in a round.
 Per = Literal["run", "round", "client"]
 #: Numbers in a result, or a row of rounds.jsonl, that are not measurements.
 NO_MEASURES = ("seed", "threads", "round")
-#: Settings that other columns of the frame already contain.
+#: Settings that other columns of the frame already hold.
 _TOLD = ("task.name", "method.name", "seed", "run_id", "status")
 #: A line names at most this number of folders, and counts the others.
 _MAX_NAMED = 3
@@ -48,10 +48,11 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, as in :func:`run_rows`.
+    ``runs``: one row per run, as returned by :func:`run_rows`.
 
     ``settings``: one row per run and one column per dotted key. Values are text as in ``written``, and NaN if a run
-    lacks the setting. The columns include all other keys for filters: hardware, paths, status, run_id, data.
+    lacks the setting. The columns also include every other key that filters accept: hardware, paths, status, run_id,
+    data.
 
     ``counted``: ``settings``, restricted to the settings that can change the run's numbers.
 
@@ -60,7 +61,7 @@ class RunSet:
 
     ``lines``: the folders that are left out, with reasons.
 
-    ``filters``: the filters that the runs pass, as the user typed them.
+    ``filters``: the filters that selected the runs, as typed by the user.
     """
 
     out: Path
@@ -92,7 +93,7 @@ class RunSet:
         return self.only(fitting)
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """Return the runs with an added column ``row``, their table row. Runs with equal ``keys`` share a row."""
+        """Return the runs with an added column ``row``, the number of the table row; equal ``keys`` share a row."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
@@ -114,7 +115,7 @@ class RunSet:
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """Return ``metric`` (dotted key) of the finished runs that have it, indexed by run."""
+        """Return the values of ``metric`` (dotted key) of the finished runs with this metric, indexed by run."""
         return self.metrics.loc[self.metrics.metric == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
@@ -139,7 +140,7 @@ class RunSet:
             UserError: ``per`` is unknown, or a file is damaged.
         """
         texts = self.differing().drop(columns=list(_TOLD), errors="ignore")
-        seeds = self.runs.seed.map(int)  # int64, where they were objects
+        seeds = self.runs.seed.map(int)  # int64 instead of objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
         numbers = self.metrics if per == "run" else _logged(self.runs.run, per)
         return identified.join(numbers.dropna()).reset_index(drop=True)
@@ -162,7 +163,7 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
 
 
 def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
-    """Yield (client, metric, value) of a row of rounds.jsonl."""
+    """Yield (client, metric, value) for each client's number in one row of rounds.jsonl."""
     for client, value in enumerate(row.get("clients", ())):
         yield client, "accuracy", value
     for name in ("before", "after"):
@@ -172,11 +173,11 @@ def _of_clients(row: LogRow) -> Iterator[tuple[int, str, float]]:
 
 
 def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
-    """Return the runs of :func:`read_runs` that pass ``filters``. A filter ``plugins=[FILE]`` loads plug-ins instead.
+    """Return the runs of :func:`read_runs` that pass ``filters``. ``plugins=[FILE]`` is no filter, but loads plug-ins.
 
     Filters are written as in ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``).
-    Requested values that no run has, and the runs' plug-ins that are not loaded, are added to ``lines``. Code that a
-    run folder names is never executed.
+    The attribute ``lines`` of the result also lists values in filters that no run has, and plug-ins of the runs that
+    are not loaded. Code that a run folder names is never executed.
 
     Raises:
         UserError: A filter is wrong, a plug-in cannot be loaded, or no run passes.
@@ -199,7 +200,7 @@ def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None)
 def read_runs(out: Path, data: str | None = None) -> RunSet:
     """Read every run below ``out`` (``<task>/<method>/<run id>/``). Unreadable folders are listed in ``lines``.
 
-    ``data`` is a data folder; runs that read other files than this folder contains are left out.
+    ``data`` is a data folder; runs whose data files differ from the files in this folder are left out.
 
     Raises:
         UserError: ``out`` is missing or has no run.

@@ -1,4 +1,4 @@
-"""The papers' printed numbers: one YAML file per table in ``papers/``, keyed by our method and data set names."""
+"""The papers' printed numbers: one YAML file per printed table in ``papers/``, with our method and data set names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def printed_tables() -> list[str]:
 class PaperCase:
     """A case in a table of temperatures.
 
-    A case has the ``settings`` of its runs, and the paper's number of training ``images`` and ``classes``.
+    ``settings`` select the runs of the case. ``images`` and ``classes`` are the paper's numbers of training images and
+    classes.
     """
 
     settings: Config
@@ -37,8 +38,9 @@ class PrintedTable:
     """A printed table of a paper.
 
     A table of kind ``methods`` has ``task``, ``columns`` including the ``global_set``, and ``metrics`` (metric ->
-    method -> row). Other kinds have ``cases`` and ``values`` of rows, ``algorithms`` by method, or a mean ``uplift``.
-    They may also have the ``datasets`` of each task, the rounds of a trace, or the ``shares`` of a bias.
+    method -> row). Tables of other kinds have ``cases`` and the ``values`` of their rows, ``algorithms`` by method, or
+    a mean ``uplift``. Some also have the ``datasets`` of each task, the rounds of a printed learning curve, or a
+    teacher's bias as ``shares`` of labels.
     """
 
     paper: str

@@ -1,4 +1,4 @@
-"""Reading of run folders and checks of their records, so that no wrong number is used.
+"""Reading of run folders. All records are checked, so that no wrong number is used.
 
 A ``result.json`` counts as missing if it is absent, truncated, changed, from another run, or computed from other data
 than the current ``paths.data_dir``. The reason is recorded, so that tables can report it. :func:`kept_file` reads all
@@ -27,14 +27,14 @@ from knot_runner.util.files import LogRow
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
 Status = Literal["done", "diverged", "missing", "damaged", "different data", "different version"]
-#: Status of runs whose result exists, but is not used.
+#: Statuses of runs whose result exists but is not used.
 UNUSED = ("damaged", "different data", "different version")
-#: A run's models, or the global model before distillation.
+#: The models of a run: ``after`` training or distillation, or the global model ``before`` distillation.
 ModelSide = Literal["after", "before"]
 PREDICTIONS = "predictions.safetensors"
 VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
-#: Tolerance for metrics recomputed from stored predictions, which are in float32, so that ties may differ.
+#: Tolerance for metrics recomputed from stored predictions: rounding to float32 can create or break ties.
 RECOMPUTED_TOLERANCE = 2e-3
 
 
@@ -47,7 +47,7 @@ class Job:
         label: The settings that distinguish the run from other runs of the same method, as text
             ("task.labels.support=onehot"), or "".
         config: The composed settings of the run.
-        data: The current data files, which must match the data files of the run; None turns this check off.
+        data: The current data files. A run with other data files is not used; None disables this check.
     """
 
     run_id: str
@@ -76,10 +76,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Run(Job):
-    """A job with the content of its folder.
+    """A job with the content of the job's folder.
 
-    ``result`` is None unless the run is done or diverged. ``problem`` is the reason for an unused or missing result.
-    ``command`` is the command that runs the job, for messages.
+    ``result`` is None unless the run is done or diverged. ``problem`` is the reason why the result is missing or not
+    used. ``command`` is the command that runs the job, for messages.
     """
 
     status: Status = "missing"
@@ -89,7 +89,7 @@ class Run(Job):
 
     @property
     def state(self) -> str:
-        """The displayed status: ``status``, or "failed" or "unfinished" if the result is missing."""
+        """Return the displayed status: ``status``, or "failed" or "unfinished" if the result is missing."""
         if self.status == "missing":
             return "failed" if (self.folder / "failed.json").is_file() else "unfinished"
         return self.status
@@ -97,7 +97,7 @@ class Run(Job):
     def metric(self, metric: str, dataset: str) -> float | None:
         """Return the student's ``metric`` on ``dataset`` (or ALL), or None if the run has no such value.
 
-        The value is a fraction or, for sd, a distance between labels.
+        The value is a fraction or, for sd (semantic distance), a distance between labels.
         """
         return self.result.metrics.get(metric, {}).get(dataset) if is_finished(self) else None
 
@@ -114,19 +114,19 @@ StagesRun = DoneRun[StagesResult]
 
 
 def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
-    """Return whether ``run`` is finished, so that it has numbers to show."""
+    """Return whether ``run`` is finished and thus has numbers."""
     return run.status == "done"
 
 
 def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
-    """Return the finished ``runs``, which have numbers to show."""
+    """Return those of ``runs`` that are finished."""
     return [run for run in runs if is_finished(run)]
 
 
 def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ()) -> list[Run]:
-    """Load the runs of ``jobs`` in the same order.
+    """Load the runs of ``jobs``, in the order of ``jobs``.
 
-    The function raises no error. A run that cannot be used has the reason in ``problem``.
+    No error is raised: a run that cannot be used has the reason in ``problem``.
 
     Args:
         jobs: The jobs whose runs are loaded.
@@ -143,7 +143,7 @@ def load_runs(jobs: Iterable[Job], command: str = "", files: Sequence[str] = ())
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """Load runs with :func:`load_runs`, whose ``files`` are ``names``.
+    """Load runs with :func:`load_runs`, and also check each run's files ``names``.
 
     Raises:
         UserError: No run is finished. The message names the ``command`` that runs the jobs.
@@ -178,7 +178,7 @@ def nothing_there(runs: Sequence[Run]) -> UserError:
 
 
 def command_for(runs: Sequence[Run]) -> str:
-    """Return the command that runs the jobs without a valid result; "" if all ``runs`` have a valid result."""
+    """Return the command that runs the jobs; "" if all ``runs`` have a valid result."""
     states = {run.status for run in runs} - {"done", "diverged"}
     if not states or not runs[0].command:
         return ""
@@ -186,7 +186,7 @@ def command_for(runs: Sequence[Run]) -> str:
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:
-    """Return the value of a dotted ``key`` of settings or of a result, or None."""
+    """Return the value at a dotted ``key`` in settings or in a result, or None."""
     node: Any = values
     for part in key.split("."):
         if is_dataclass(node):
@@ -197,7 +197,7 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 
 
 def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
+    """Return test predictions by data set: probabilities of shape [N, C], float32, and labels of shape [N], int64.
 
     ``side`` selects the run's models, or the global model before distillation.
 
@@ -210,7 +210,7 @@ def predictions(run: Run, side: ModelSide = "after") -> dict[str, tuple[np.ndarr
     for key, shares in stored.items():
         name = key.removeprefix("before/").removesuffix(".probabilities")
         if key == f"{prefix}{name}.probabilities":
-            by_data[name] = (shares, stored[f"{name}.labels"])  # the same for both sides
+            by_data[name] = (shares, stored[f"{name}.labels"])  # the same before and after distillation
     return by_data
 
 
@@ -226,7 +226,7 @@ def rounds(run: Run) -> list[LogRow]:
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
-    """Return the status of the job's run, the reason for an unused result, and the result."""
+    """Return the status of the job's run, the reason why there are no numbers or "", and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
         return "missing", "not run yet", None

@@ -1,4 +1,4 @@
-"""Runs as rows of a frame, which tables, figures and claims filter, group and average."""
+"""Runs as rows of a pandas frame, which tables, figures and claims filter, group and average."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def one_per_seed(rows: pd.DataFrame, keys: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """Return ``rows`` with one run per seed and value of the columns ``keys``; equal runs count once.
+    """Return ``rows`` with one run per group and seed; rows with equal columns ``keys`` form a group.
 
-    Raises ValueError if two different runs share a seed and these values. ``named`` returns the row's name for the
-    error.
+    A run that occurs twice counts once. Raises ValueError if two different runs in a group have the same seed.
+    ``named`` returns the name of a row for the error.
     """
     cell = [*keys, "seed"]
     shared = rows.groupby(cell, sort=False)["run_id"].transform("nunique") > 1
@@ -51,7 +51,7 @@ Cases = Mapping[str, Config]
 
 
 def ranks(names: Iterable[Any]) -> dict[Any, int]:
-    """Return the rank of each distinct name in ``names``, in order of first occurrence."""
+    """Return a dict from each distinct name to its rank; the name that occurs first has rank 0."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
@@ -70,19 +70,19 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Return the name of the first of ``cases`` whose settings the job has, or else the job's task and model."""
+    """Return the name of the first case whose settings the job has; without such a case, the job's task and model."""
     for name, settings in cases.items():
         if job.has(settings):
             return name
     return f"{job.task}, {job.setting('model.name')}"
 
 
-#: ``evaluated`` of a result -> the kind of models, in the heading of a column.
+#: Value of ``evaluated`` in a result -> the kind of evaluated models, as text for a column heading.
 MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "own models"}
 
 
 def variant(key: str, result: RunResult) -> str:
-    """Return the property of ``result`` that a column of the dotted ``key`` must not mix, as text, or "".
+    """Return the property of ``result`` that all runs in a column of the dotted ``key`` must share, as text, or "".
 
     For a metric or a target, the property is the kind of models that were evaluated. For an epsilon, the property is
     the neighboring relation and delta.
@@ -105,7 +105,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 
 def measured_line(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a line on the kind of models that were evaluated in the finished ``runs``."""
+    """Yield a line that names the kind of models that the finished ``runs`` evaluate."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     if words:
         yield f"Measured: {'; '.join(words)}."
@@ -115,7 +115,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     """Return the finished ``runs`` whose result has the dotted ``key``.
 
     Raises:
-        UserError: No run has the key. The message describes the missing number as ``otherwise``.
+        UserError: No run has the key. ``otherwise`` describes the missing number in the message.
     """
     having = [run for run in runs if lookup(run.result, key)]
     if not having:
@@ -135,7 +135,7 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def others(jobs: Iterable[Job], shown: Iterable[str]) -> Iterator[str]:
-    """Yield, for each job, the settings in which the ``jobs`` differ, except for the settings ``shown`` elsewhere."""
+    """Yield, for each job, the settings in which the ``jobs`` differ, as text, without the settings in ``shown``."""
     import pandas as pd
 
     labels = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]

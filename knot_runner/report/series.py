@@ -1,4 +1,4 @@
-"""A quantity along an axis: the mean and 95% interval over runs."""
+"""Mean and 95% interval of a quantity over runs, at each position of an axis."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 def estimates(
     points: pd.DataFrame, names: Sequence[str], place: str = "place", everywhere: bool = True
 ) -> pd.DataFrame:
-    """Return a row per series and place: the mean ``value`` over ``n`` runs, and its 95% t interval, low to high.
+    """Return a row per series and place (axis position): the mean ``value`` over ``n`` seeds and its 95% t interval.
 
-    For one run, the interval has width 0. Series are in the order of ``points``, and places are sorted.
+    The interval is from ``low`` to ``high``; for one seed, its width is 0. Series are in the order of ``points``, and
+    places are sorted.
 
     Args:
         points: One row per value, with the columns ``names``, ``place``, ``seed`` and ``value``. Values with the same
             seed and place are averaged.
         names: Columns that identify a series.
         place: The column with positions on the axis.
-        everywhere: Whether to keep only the places with the largest number of seeds in the series.
+        everywhere: Whether to keep only the places with the largest number of seeds in their series.
     """
     import pandas as pd
 

@@ -28,7 +28,7 @@ Number = Annotated[int, AtMost(1e30), AT_LEAST_ONE]
 Scores = dict[str, dict[str, Any]]
 
 
-#: Kinds of models whose predictions are evaluated.
+#: Kinds of evaluated models.
 Evaluated = Literal["global", "clusters", "personalized"]
 #: Descriptions of the kinds of evaluated models.
 EVALUATED: dict[str, str] = {
@@ -36,10 +36,10 @@ EVALUATED: dict[str, str] = {
     "clusters": "cluster models, each on its clients' test examples",
     "personalized": "own models, each on its own test examples",
 }
-#: Examples that selected an epoch, a step or a point, never the test examples: ``valid``, held-out examples;
-#: ``generated``, images from a data-free method.
+#: Examples on which an epoch, step or model was selected. ``valid``: held-out examples; ``generated``: images generated
+#: by a data-free method. Test examples are never used.
 SelectedOn = Literal["valid", "generated"]
-#: Beginning of the note on a run whose parts were computed on several machines.
+#: Beginning of the note on a run that was computed on several machines.
 SEVERAL_MACHINES = "this run was computed on several machines"
 #: Beginning of the note on a run whose model predicts a single class.
 ONE_CLASS = "warning: every test example is predicted to be of class"
@@ -47,10 +47,10 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 
 @dataclass
 class TrainTest:
-    """Total numbers of images.
+    """Numbers of images in a run.
 
-    ``train`` counts the images that clients train on, and ``valid`` those that clients hold out. ``transfer`` counts
-    images of another data set that a server distills on.
+    ``train`` counts the images that clients train on, and ``valid`` the images that clients hold out. ``transfer``
+    counts the images of another data set on which a server distills.
     """
 
     train: Count
@@ -61,7 +61,7 @@ class TrainTest:
 
 @dataclass
 class SplitSizes:
-    """Numbers of examples of one data set; ``role``: the role of the data set's party."""
+    """Numbers of examples of one data set by split; ``role``: the role of the party that owns the data set."""
 
     role: str = ""
     train: Amount | None = None
@@ -79,7 +79,7 @@ class TermFacts:
 
 @dataclass
 class ClassNames:
-    """Names [C] of the classes and their ``coordinates`` [C, d], if any."""
+    """The C classes: ``names``, and ``coordinates`` of shape [C, d] or None."""
 
     names: list[str]
     coordinates: list[list[float]] | None = None
@@ -94,7 +94,7 @@ def check_scores(key: str, scores: Scores) -> None:
             require(possible, f"{key}.{metric}.{name}", f"{value!r} is not a valid {METRICS[metric].title}")
 
 
-#: Keys in a row of ``rounds.jsonl``, summed over the round's clients; FLOPs are null if they cannot be counted.
+#: Cost keys in a row of ``rounds.jsonl``: sums over the round's clients. FLOPs that cannot be counted are null.
 BYTES, FLOPS = ("bytes_down", "bytes_up"), ("client_flops", "server_flops")
 #: How the FLOPs of a result are counted.
 FORMULA = (
@@ -108,14 +108,14 @@ class CostFacts:
     """Costs of a whole run.
 
     Attributes:
-        sent: The content of the messages.
-        bytes: Total bytes in both directions.
-        bytes_to_target: Total bytes up to the end of the round that reaches the target.
+        sent: What the messages contain, as text.
+        bytes: Total bytes that server and clients sent.
+        bytes_to_target: Total bytes until the end of the round that reaches the target accuracy.
         formula: How FLOPs are counted. FLOPs are null if they cannot be counted.
         example_flops: FLOPs of one forward pass (F in ``formula``) for one example.
         example_tokens: Mean number of tokens of a text, for which ``example_flops`` is computed.
         stages: FLOPs by stage.
-        personal_flops: The part of ``client_flops`` after the rounds (``method.personalization``).
+        personal_flops: The part of ``client_flops`` that personalization after the rounds takes.
     """
 
     sent: str
@@ -137,8 +137,8 @@ class CostFacts:
 class Seconds:
     """Seconds of the whole run (``total``) and of its parts.
 
-    The parts are all rounds, each computed stage, the distances of all pairs of clients or data sets, personalization,
-    a federated distance, the exact distance, and the gradient descent of a coreset.
+    The parts are: all rounds, each computed stage, the distances between all pairs of clients or data sets,
+    personalization, a federated distance, the exact distance, and the gradient descent of a coreset.
     """
 
     total: Amount | None = None
@@ -162,7 +162,7 @@ class RunResult:
     kind: str
     #: metric -> data set (or ALL) -> value
     metrics: Scores = field(default_factory=dict)
-    #: kind of models that ``metrics``, ``best`` and ``rounds_to_target`` describe; None: diverged, or no predictions
+    #: kind of models that ``metrics``, ``best`` and ``rounds_to_target`` evaluate; None: diverged, or no predictions
     evaluated: Evaluated | None = None
     #: examples that selected the evaluated weights; None: nothing was selected
     selected_on: SelectedOn | None = None
@@ -174,7 +174,7 @@ class RunResult:
     data: str = ""
     device: str = ""
     threads: int = 1
-    #: CPU instructions, threads, torch and GPU, which affect the last bits
+    #: CPU instructions, threads, torch and GPU, which affect rounding
     machine: str = ""
     code: str = ""
     plugins: dict[str, str | None] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class DivergedResult(RunResult):
 
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
-    """Return the result of a diverged run from those ``facts`` that are fields of :class:`DivergedResult`."""
+    """Return the result of a diverged run. ``facts`` that are not fields of :class:`DivergedResult` are ignored."""
     names = {field.name for field in fields(DivergedResult)}
     return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 
@@ -215,7 +215,7 @@ def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Return each cost summed over ``rows``; None if it is unknown in some row."""
+    """Return the sum of each cost over ``rows``; None if the cost is unknown in a row."""
     costs: dict[str, int | None] = {}
     for key in (*BYTES, *FLOPS):
         values = [row[key] for row in rows]
@@ -226,7 +226,8 @@ def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
     """Return the fields of :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
 
-    The run met its target after ``reached`` rounds (None: never). ``facts`` are further fields.
+    ``reached``: the number of rounds until the target accuracy was reached (None: not reached). ``sent``: what the
+    messages contain. ``facts``: further fields.
     """
     total = bytes_of(rows)
     return {
@@ -241,9 +242,9 @@ def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, 
 
 
 def result_of(content: dict[str, Any]) -> RunResult:
-    """Return the result with the plain data ``content``.
+    """Build the result object from its plain data ``content``.
 
-    If the plug-in of its family is not loaded, the result has only the fields that all results share.
+    If the plug-in that defines this kind of run is not loaded, the result has only the fields common to all kinds.
 
     Raises:
         UserError: A key or value is wrong.
@@ -256,5 +257,5 @@ def result_of(content: dict[str, Any]) -> RunResult:
         content = {key: value for key, value in content.items() if key in RunResult.__dataclass_fields__}
     try:
         return build(cls, content, "")
-    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # in a bundle that no run has written
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # forged content
         raise UserError("has values of other kinds") from None

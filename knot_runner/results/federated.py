@@ -12,7 +12,7 @@ from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Sh
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Metrics of personalized models on each client's own test examples (ID) and on the other clients' (OOD)."""
+    """Metrics of personalized models on a client's own test examples (ID) and on other clients' examples (OOD)."""
 
     id_accuracy: Share
     ood_accuracy: Share
@@ -30,10 +30,10 @@ class SimilarityFacts:
     """Cosine similarity of the clients' label histograms.
 
     Attributes:
-        least, mean: Minimum and mean over pairs of clients.
-        kept: Mean number of non-zero aggregation weights per client.
+        least, mean: Minimum and mean similarity over pairs of clients.
+        kept: Mean over clients of the number of non-zero aggregation weights.
         sums: Mean over clients of the sum of a client's aggregation weights.
-        leaves: The content that a client sends.
+        leaves: Names of the data that leave a client.
     """
 
     least: Amount
@@ -47,8 +47,8 @@ class SimilarityFacts:
 class TransferFacts:
     """The transfer matrix lambda of the deployed ``step``.
 
-    ``methods.personalization.combine.matrix_facts`` explains the means of its entries. ``scale`` is the largest
-    eigenvalue of the products of updates, and ``leaves`` is the content that a client sends.
+    ``own`` to ``auc`` summarize the entries of lambda (see ``methods.personalization.combine.matrix_facts``). ``scale``
+    is the largest eigenvalue of the Gram matrix of the clients' updates. ``leaves`` names the data that leave a client.
     """
 
     own: float
@@ -64,11 +64,11 @@ class TransferFacts:
 
 @dataclass(kw_only=True)
 class PersonalPoint(PersonalMeasures):
-    """One point on the personalization path of all clients.
+    """Metrics of all clients' models at one point of personalization.
 
-    The point is defined by the epochs and optimizer steps after the rounds, and by the interpolation weight ``alpha``
-    against the model after the last round. ``phase`` says whether its models were trained by clients or combined from
-    several models.
+    A point is given by the numbers of epochs and optimizer steps after the last round, and by the weight ``alpha`` of
+    the personal model in the interpolation with the model after the last round. ``phase`` says whether clients trained
+    these models, or whether the models are combinations of several models.
     """
 
     step: Count
@@ -83,8 +83,9 @@ class PersonalPoint(PersonalMeasures):
 class Barrier:
     """Loss barrier between a client's model after the last round and its fine-tuned model.
 
-    The barrier is the height above the linear interpolation of the two losses. ``barrier`` is computed on the client's
-    own test examples, and ``barrier_others`` on the test examples of the other clients.
+    The barrier is the largest height of the loss, along the segment between the two models, above the linear
+    interpolation of their losses. ``barrier`` is measured on the client's own test examples, and ``barrier_others`` on
+    other clients' test examples.
     """
 
     client: Count
@@ -94,14 +95,17 @@ class Barrier:
 
 @dataclass(kw_only=True)
 class PersonalizationFacts:
-    """Personalization after the rounds.
+    """Results of personalization after the last round.
 
     Attributes:
         start: Metrics of the models after the last round.
-        chosen: The index in ``points`` of the deployed point.
-        id_at_matched_ood: Allowed drop of OOD accuracy, in points -> best ID accuracy within this drop.
-        gain_at_matched_ood: The gain in ID accuracy over ``start`` at an OOD drop of at most 1 point.
-        area: The area under the trade-off curve.
+        points: The evaluated points, such as checkpoints of fine-tuning; see :class:`PersonalPoint`.
+        chosen: The index in the list ``points`` of the point whose models are deployed.
+        id_at_matched_ood: A dict from the allowed drop of OOD accuracy (in percentage points) to the best ID accuracy
+            with at most this drop.
+        gain_at_matched_ood: The gain in ID accuracy over ``start`` with a drop of OOD accuracy of at most 1 percentage
+            point.
+        area: The area under the curve of ID against OOD accuracy.
     """
 
     kind: str
@@ -122,7 +126,7 @@ class PersonalizationFacts:
 
 @dataclass
 class BestRound:
-    """The highest accuracy and the number of rounds trained until then."""
+    """The highest accuracy of a run, and the number of rounds until the round that reached it."""
 
     accuracy: Share
     round: Count
@@ -135,7 +139,7 @@ class ClusterFacts:
     Attributes:
         labels: The cluster of each client.
         sizes: The number of clients per cluster.
-        ari: The adjusted Rand index against the partition's groups.
+        ari: The adjusted Rand index of the clusters against the groups that the partition planted.
         eigenvalues: The eigenvalues of the graph Laplacian.
     """
 
@@ -167,9 +171,10 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """The clients with one of several architectures, and the accuracy of their models on their own test examples.
+    """The clients that use one of several architectures, and the accuracy of these clients' models.
 
-    ``accuracy`` is the mean over examples, and ``unweighted`` is the mean over clients.
+    Each model is tested on its client's own test examples. ``accuracy`` is the mean over examples, and ``unweighted``
+    is the mean over clients.
     """
 
     clients: Count
@@ -185,8 +190,8 @@ class FleetFacts:
     Attributes:
         clock: Virtual seconds at the end.
         arrived: Number of updates that arrived.
-        partial: Number of these updates that contain only partial work.
-        staleness: Mean staleness of the updates, in server steps.
+        partial: Number of arrived updates from clients that completed only some of their epochs.
+        staleness: Mean number of server steps between the start and the arrival of an update.
         dropped: Number of clients that dropped out.
         late: Number of clients that were too late.
         empty: Number of rounds without any update.
@@ -206,9 +211,9 @@ class PrivacyFacts:
     """The privacy guarantee (epsilon, delta) after ``rounds``. ``epsilon`` is None if infinite.
 
     ``accountant`` and ``neighbors`` (the neighboring relation) describe how epsilon was computed. ``clipped`` is the
-    share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits but no
-    models, both values refer to the logits, which ``clip_logits`` bounds. A distilling server also uses
-    ``clip_logits``, and its rounds have two ``messages``.
+    share of clipped updates, and ``median_norm`` is the median norm before clipping. If clients send logits instead of
+    models, both values refer to logits, whose norm ``clip_logits`` bounds. If the server distills, clients send models
+    and logits: ``clip_logits`` applies, too, and each round has two ``messages``.
     """
 
     epsilon: Amount | None
@@ -238,8 +243,8 @@ class FederatedResult(RunResult):
         rounds_to_target: The number of rounds until ``target`` is reached.
         time_to_target: The virtual seconds until ``target`` is reached, with a simulated fleet.
         valid: Metrics on the examples that clients hold out.
-        artifact: The artifact of the rounds, which several runs can share.
-        unseen: The number of additional clients that took part in no round.
+        artifact: Key of the artifact in which the rounds are stored. Several runs can share the artifact.
+        unseen: The number of clients that took part in no round, in addition to ``clients``.
     """
 
     datasets: TrainTest = field()

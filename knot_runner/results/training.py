@@ -21,7 +21,7 @@ from knot_runner.results import (
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were selected, and the rule of the selection."""
+    """The epoch whose weights were selected, and the rule of selection (``best`` or ``last``)."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -29,10 +29,10 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """The student's loss on distinct training and held-out texts of the transfer set.
+    """The student's loss on training and on held-out texts of the transfer set, without duplicates.
 
-    ``gap`` is the difference of the two losses. ``gap_less_start`` is ``gap`` minus the gap of the initial model. The
-    bound is in ``bound.json``.
+    ``gap`` is the held-out loss minus the training loss. ``gap_less_start`` is ``gap`` minus the same difference for
+    the initial model. The bound itself is in ``bound.json``.
     """
 
     texts: Number
@@ -44,15 +44,15 @@ class BoundFacts:
 
 @dataclass(kw_only=True)
 class StagesResult(RunResult):
-    """Models trained in stages: KNOT, its teachers alone, mutual learning.
+    """Result of a run in stages: KNOT, KNOT's teachers without distillation, or mutual learning.
 
     Attributes:
         before: Metrics of the global model before distillation.
         teachers: Metrics of each teacher on its own test set.
-        baselines: Metrics of every teacher and their ensemble on the global model's test set.
-        bias: Teacher -> its bias B_k [C].
-        parties: Parties of mutual learning. In this case, ``metrics`` and ``before`` describe each party's model on
-            its own test set.
+        baselines: Metrics of every teacher, and of the ensemble of teachers, on the global model's test set.
+        bias: Teacher -> bias B_k, the mean prediction on random examples, for C labels.
+        parties: The parties of mutual learning. In mutual learning, ``metrics`` and ``before`` describe each party's
+            model on the party's own test set.
     """
 
     datasets: dict[str, SplitSizes] = field()
@@ -69,7 +69,7 @@ class StagesResult(RunResult):
 
     @property
     def global_sets(self) -> list[str]:
-        """Names of the data sets of the global model."""
+        """Return the names of the data sets on which the global model is tested."""
         return [name for name, sizes in self.datasets.items() if sizes.role == "global"]
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class PhaseFacts:
-    """A training phase of the student before the last one: its epochs and loss terms."""
+    """A training phase of the student before the last phase: number of epochs, and loss terms."""
 
     epochs: Number
     terms: dict[str, TermFacts]
@@ -97,7 +97,10 @@ class PhaseFacts:
 
 @dataclass
 class ReleasedFacts:
-    """Information that a teacher's owner released in addition to its weights, and its size."""
+    """Information that the owner of a teacher released in addition to the teacher's weights.
+
+    ``kind`` names the information. ``floats`` and ``bytes`` give the size of this information.
+    """
 
     kind: str
     floats: Count
@@ -106,7 +109,7 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images synthesized from the teacher: method, number, last loss, and the information released for it."""
+    """Images synthesized from the teacher: kind of synthesis, number, last loss, and released information."""
 
     kind: str
     images: Count
@@ -116,7 +119,10 @@ class SynthesisFacts:
 
 @dataclass(kw_only=True)
 class DistillResult(StagesResult):
-    """A distillation by loss terms; ``baselines``: all other models trained for it, on the student's test set."""
+    """Result of a distillation by loss terms.
+
+    ``baselines``: metrics, on the student's test set, of all other models that were trained for the distillation.
+    """
 
     terms: dict[str, TermFacts]
     phases: list[PhaseFacts] | None = None

@@ -1,8 +1,8 @@
-"""Sweeps: many jobs from one command, each in its own process, so that a failure does not stop other jobs.
+"""Sweeps: one command runs many jobs, each in a separate process, so that a failure does not stop other jobs.
 
-- ``plan.py``: the jobs and how to run them.
+- ``plan.py``: the files that describe the jobs of a sweep.
 - ``launchers.py``: passes the jobs to one of Hydra's launchers or to our Ray launcher.
-- ``task.py``: one job, in the process of the launcher; ``job.py``: one job, in its own process.
+- ``task.py``: one job, as seen by the launcher's process; ``job.py``: one job, in the job's process.
 - ``state.py``: the state of a run, from its folder.
-- ``board.py``: output for the user.
+- ``board.py``: progress and summary for the user.
 """

@@ -1,4 +1,4 @@
-"""Output of a sweep: a live view on a terminal, otherwise one line when a job starts or ends; and a final summary.
+"""Output of a sweep: progress (live on a terminal, otherwise a line when a job starts or ends) and a summary.
 
 The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. The output is read only
 from the folders of the runs, so that it works for any launcher and machine.
@@ -28,7 +28,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Context manager that shows the progress of ``jobs`` from a thread; ``finished``: number of jobs done before."""
+    """Context manager whose thread shows the progress of ``jobs``; ``finished``: number of jobs done earlier."""
 
     def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
         self._total = finished + len(jobs)
@@ -78,7 +78,7 @@ class Board:
 
     def _show(self, job: ComposedJob, progress: JobProgress) -> None:
         name = job.run_id
-        if name not in self._begun and not self._console.is_terminal:  # once: a slow job may tell nothing for a while
+        if name not in self._begun and not self._console.is_terminal:  # once, since slow jobs report rarely
             self._begun.add(name)
             self._tell(f"{job.title}: starts  ->  {job.folder}")
         if name not in self._bars:
@@ -96,7 +96,7 @@ class Board:
         self._failed += 1
         known = failure.cause in self._causes
         self._causes.add(failure.cause)
-        return "failed with the same error" if known else f"failed: {failure.cause}"  # report a common error once
+        return "failed with the same error" if known else f"failed: {failure.cause}"  # print a common error only once
 
     def _tell(self, text: str) -> None:
         self.note(f"[{self._total - len(self._waiting)}/{self._total}] {text}")
@@ -131,7 +131,8 @@ def sweep_summary(
         jobs: The launched jobs.
         found_done: The number of jobs that were finished before.
         outcomes: Outcomes that the launcher returned. Outcomes show which jobs resumed or were skipped.
-        duplicates: Number of further jobs of the grid that repeat another run (rate control at T=1 is the T=1 run).
+        duplicates: Number of further jobs of the grid that are the same run as another job (for example, a learning
+            rate control at T=1 is the run at T=1).
     """
     resumed = {outcome.run_id for outcome in outcomes if outcome.resumed}
     skipped = {outcome.run_id for outcome in outcomes if outcome.state == "skipped"}
@@ -158,7 +159,7 @@ def _counts(*counts: tuple[int, str]) -> list[str]:
 
 
 def _divergence(job: ComposedJob) -> str:
-    """Return round and client of a divergence, from the run's last note."""
+    """Return the round and client in which training diverged, as text, from the run's last note."""
     result = read_result(job.folder)
     return result.notes[-1] if result and result.notes else "diverged"
 

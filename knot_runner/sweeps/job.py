@@ -43,7 +43,7 @@ def in_own_process(pipe: Connection, config: Config, plan: Plan, surroundings: S
     with ended_by_signals():
         pipe.send(attempt(job_of(config), plan))
     sys.stdout.flush()
-    os._exit(0)  # a library thread still running must not block the sweep
+    os._exit(0)  # a running thread of a library must not block the sweep
 
 
 def attempt(job: ComposedJob, plan: Plan) -> SweepState:
@@ -60,12 +60,12 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
         ):
             hardware = replace(job.settings.hardware, device=device)
             job = replace(job, settings=replace(job.settings, hardware=hardware))
-            # another command may have finished it since this sweep began; raises UserError if that is of other data
+            # another command may have finished the job since this sweep began; raises UserError if its data differ
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
             return done.status if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
-    except UserError as problem:  # its folder is not writable: record that if possible
+    except UserError as problem:  # the job's folder is not writable: record this if possible
         return write_failure(job.folder, _fault(problem), str(problem))
 
 
@@ -82,7 +82,7 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
 
         code = code_version() if plan.has(RECOMPUTE) else None
         context = run_context(job, progress, note, code=code)
-        # written first, so that the job is known however it ends
+        # written first, so that the job's settings are known even if the job is killed
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
         try:
@@ -92,7 +92,7 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
         except SystemExit as stop:
             return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
         except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
-            name = type(problem).__name__  # torch has an error of its own, and is not imported here
+            name = type(problem).__name__  # torch's error class, without importing torch
             kind: Kind = "memory" if isinstance(problem, MemoryError) or name == "OutOfMemoryError" else "error"
             return _failed(job.folder, kind, f"{name}: {problem}", log)
         clear_failure(job.folder)
@@ -122,8 +122,9 @@ def _log(folder: Path) -> Iterator[TextIO]:
 def leased(settings: Settings) -> Iterator[str]:
     """Yield the device of this job and hold it while the job runs.
 
-    The device is the first of ``hardware.devices`` with the fewest jobs on this machine that share the
-    ``paths.output_dir``. If the list is empty, the device is ``hardware.device``.
+    The device is the entry of ``hardware.devices`` with the fewest running jobs (of this machine and
+    ``paths.output_dir``), the first entry in case of a tie. If ``hardware.devices`` is empty, the device is
+    ``hardware.device``.
     """
     devices = settings.hardware.devices
     if not devices:
@@ -135,7 +136,7 @@ def leased(settings: Settings) -> Iterator[str]:
 
 
 def _take_device(stack: contextlib.ExitStack, devices: list[str], folder: Path) -> str:
-    """Return the first of ``devices`` with the fewest locks in ``folder``, and lock it until ``stack`` closes."""
+    """Return the entry of ``devices`` with the fewest locks in ``folder``, and add a lock until ``stack`` closes."""
     turn = 0
     while True:
         for device in devices:

@@ -1,4 +1,4 @@
-"""Runs a plan with one of Hydra's launchers, which receives run ids instead of overrides, or on Ray.
+"""Runs the jobs of a plan with one of Hydra's launchers, or on Ray. A Hydra launcher receives run ids as overrides.
 
 Jobs are composed once, before the sweep begins, and their configs are stored in the plan. Edits during the sweep
 therefore have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
@@ -70,7 +70,7 @@ def run_on_worker(run_id: str, plan: Plan, folder: str) -> Outcome:
 
 
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
-    """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
+    """Run all jobs and return the outcomes by run id. Ray starts jobs in this order, as resources become free."""
     task = ray.remote(max_retries=RESTARTS, **kept)(run_on_worker)
     under_way = {task.remote(job.run_id, plan, str(Path.cwd())): job for job in jobs}
     outcomes: dict[str, Outcome] = {}
@@ -84,25 +84,25 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
             cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
         except ray.exceptions.RayError as problem:
             cause = f"{_KEY}: the worker was lost ({first_line(problem)})"
-        state = lost(job.folder, "killed", cause)  # it could not report its failure itself
+        state = lost(job.folder, "killed", cause)  # the job itself could not report the failure
         if state == "failed" and job.settings.fail_fast:
             plan.mark(STOP)
         outcomes[job.run_id] = Outcome(job.run_id, state)
     return outcomes
 
 
-#: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
+#: Class of submitit's launcher for this machine. The processes of submitit's launcher for SLURM outlive the command.
 SUBMITIT_LOCAL = "LocalLauncher"
 
 
 class PlannedConfigs:
     """A replacement for Hydra's config loader.
 
-    It returns the config's ``hydra`` part and the run id to the launcher.
+    The launcher calls this object for the config of each job, and gets only the ``hydra`` part and the run id.
     """
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Implement Hydra's loader; ``overrides``: the run id only."""
+        """Return ``master`` with the job's run id, the only item of ``overrides``."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config
@@ -116,7 +116,7 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size
     if size is None and type(launcher).__name__ == SUBMITIT_LOCAL:
-        size = cores()  # it starts all jobs at once
+        size = cores()  # the launcher starts all jobs at once
 
     def start(jobs: Sequence[ComposedJob], first: int) -> list[Outcome]:
         step = size or len(jobs)
@@ -126,7 +126,7 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
             if launcher is None:
                 outcomes += launch_on_ray(plan, batch, hydra.launcher)
                 continue
-            # the value of a job raises what ended its task, if any
+            # reading a job's return value raises the exception that ended the job, if any
             ended = launcher.launch([[job.run_id] for job in batch], initial_job_idx=first + at)
             outcomes += [one.return_value for one in ended]
         return outcomes
@@ -156,6 +156,6 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | None:
         launcher.task_function = functools.partial(task, parent=os.getpid())
     elif type(launcher).__name__ == "JoblibLauncher":
         launcher.joblib.update(initializer=begin_child, initargs=(os.getpid(),))
-        # joblib deletes what a killed command has left, and warns of each thing
+        # joblib deletes the remains of killed commands, with a warning for each
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     return launcher

@@ -1,7 +1,7 @@
 """The plan of a sweep: files below ``<out>/.sweeps/<id>/`` that all processes of the sweep read.
 
-``jobs/<run id>/config.yaml`` is the composed config of a job, so that jobs are composed only once. Empty files are
-marks, which any process may set.
+``jobs/<run id>/config.yaml`` is the composed config of a job, so that jobs are composed only once. Marks are empty
+files that any process may create, to send a signal to the other processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from knot_runner.records import CONFIG_FILE, recorded_config
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import write_atomic
 
-#: Marks: start no more jobs; wait for jobs that another process is running; recompute stages of other code versions.
+#: Marks: start no further jobs; wait for jobs that another process runs; recompute stages of other code versions.
 STOP, PATIENT, RECOMPUTE = "stop", "patient", "recompute"
 
 
@@ -45,6 +45,6 @@ def write_plan(out: Path, jobs: Iterable[ComposedJob]) -> Plan:
     """Write the plan of ``jobs`` into a new folder below ``out``. Raises :class:`UserError` if it cannot be written."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), os.getpid()], 6)}"
     plan = Plan(out / ".sweeps" / name)
-    for job in jobs:  # not synced: only this sweep reads them, and it does not survive a power loss
+    for job in jobs:  # without fsync: only this sweep reads the files
         write_atomic(plan.folder / "jobs" / job.run_id / CONFIG_FILE, job.config_yaml, durable=False)
     return plan

@@ -1,4 +1,4 @@
-"""Reads the state of a run from its folder, and the state of a job before a command runs it from folder and lock.
+"""Reads the state of a run from the run's folder, and the state of a job from the folder and the lock.
 
 A run is finished, failed with a cause, or running with its progress. ``progress.json`` is replaced about once a second
 during a run, and ``failed.json`` exists until a later attempt succeeds. Both files work on a shared file system,
@@ -23,10 +23,10 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
 
-#: user: invalid input; disk: it is full or fails; error: an exception; memory: out of memory; killed: by a signal;
-#: exit: the job's process exited by itself.
+#: user: invalid input; disk: the disk is full or fails; error: an exception; memory: out of memory; killed: by a
+#: signal; exit: the job's process exited by itself.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
-#: Outcome of an attempt; busy: another process is running the same run; skipped: the sweep had ended.
+#: Outcome of an attempt to run a job. busy: another process runs the same job; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
 PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
 #: Seconds between two writes of a run's progress file; age in seconds from which the file counts as stale.
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Progress of a run: ``done`` of ``total`` steps of ``stage``, and its last ``text``; ``at``: Unix time."""
+    """Progress of a run: ``done`` of ``total`` steps of ``stage``, and the last status ``text``; ``at``: Unix time."""
 
     stage: str
     done: int
@@ -80,7 +80,7 @@ def clear_failure(folder: Path) -> None:
 
 
 def read_progress(folder: Path) -> JobProgress | None:
-    """Return the progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
+    """Return the progress of the run in ``folder``; None if no progress was written within the last minute."""
     progress = _read(JobProgress, folder / PROGRESS)
     if progress is not None and time.time() - progress.at < FRESH_SECONDS:
         return progress
@@ -169,7 +169,7 @@ def _interrupted(job: ComposedJob) -> JobState:
     The job has either not started or committed a number of rounds (epochs, stages).
     """
     commit = "commit.json"
-    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
+    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # of clusters
     rounds = getattr(job.settings.training, "rounds", None)
     if record and rounds:
         return JobState("stopped", f"stopped in round {record['step'] + 1} of {rounds}")

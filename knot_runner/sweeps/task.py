@@ -1,4 +1,4 @@
-"""One job of a sweep, on the launcher's side: a function of a config that starts a process, waits, and never raises."""
+"""One job of a sweep, as seen by the launcher: a function that runs the job in a process and raises no error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_along, p
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a job, which launchers send between processes; ``resumed``: from a checkpoint."""
+    """The outcome of a job, which launchers send between processes; ``resumed``: whether a checkpoint was used."""
 
     run_id: str
     state: str
@@ -29,8 +29,8 @@ class Outcome:
 def run_task(config: Any, plan: Plan, parent: int | None = None) -> Outcome:
     """Run the job of ``plan`` that ``config`` names in a separate process, and return its outcome.
 
-    However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
-    ``parent``: process id; the launcher's process, which calls this function, ends when the parent process ends.
+    Other jobs are not affected, however the process ends (exception, ``SystemExit``, signal, out of memory).
+    ``parent``: a process id. When this process ends, the launcher's process, which calls this function, ends too.
     """
     if parent is not None:
         begin_child(parent)
@@ -57,7 +57,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
 
 
 def _received(pipe: Connection) -> str:
-    """Return the state that a job's process sends; "" if the process ends without it."""
+    """Return the state that a job's process sends; "" if the process ends without sending a state."""
     with contextlib.closing(pipe), contextlib.suppress(EOFError, OSError):
         return str(pipe.recv())
     return ""
@@ -77,7 +77,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """Return kind and description of a process's end, from its exit code (negative for a signal)."""
+    """Return the kind and the description of a failure, from a process's exit code (negative for a signal)."""
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"

@@ -1,6 +1,7 @@
-"""Checks that a custom part follows the rules of its table. The package's parts pass the same checks.
+"""Checks that a custom entry of a table (a metric, a loss term, ...) follows the rules for entries of this table.
 
-Each check raises ``AssertionError`` with a message that describes the problem, and needs no test framework.
+The package's own entries pass the same checks. Each check raises ``AssertionError`` with a message that describes the
+problem, and needs no test framework.
 
 * :func:`check_method`: a federated algorithm, with small runs
 * :func:`check_metric`: an entry of ``METRICS``

@@ -32,18 +32,18 @@ _opened: set[Path] | None = None
 def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
     """Check a reader of images or of texts on small, valid files.
 
-    - Reading the same files twice gives equal results. These have the expected examples, with the types and shapes that
-      the package uses.
-    - Nothing is written, and no file outside the folder is opened.
-    - ``UserError`` names an entry that is missing, and a file that is truncated or changed (its checksum or, for texts,
-      its encoding). A truncated file may be read up to the last whole example.
-    - For images, every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
+    - Reading the same files twice gives equal results. The results contain the expected examples, with the types and
+      shapes that the package uses.
+    - The reader writes nothing, and opens no file outside the folder.
+    - A missing entry, a truncated file, and a changed file (wrong checksum or, for texts, wrong encoding) raise a
+      ``UserError`` that names the entry or file. A truncated file may also be read up to the last whole example.
+    - For images, every opened file is recorded, and is compared with the file's checksum in ``SHA256SUMS``.
 
     Args:
         reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or a reader function with the same signature.
         folder: Data folder. The check damages files only in a copy of this folder.
-        source: Settings of an image task (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of
-            the folder; or the path of a text file below it.
+        source: Settings of an image task (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of the
+            folder; or the path of a text file, relative to the folder.
         expected: Class number of each image, with training images first; for texts, the columns of each record.
 
     Raises:
@@ -99,7 +99,7 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
-    """Return the paths of the existing files that ``files`` describe. A folder contributes each of its files."""
+    """Return the paths of the existing files that ``files`` describe, including all files in a described folder."""
     folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
     return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
 
@@ -107,19 +107,19 @@ def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
 def check_partition(
     partition: object, settings: Any, owners: Sequence[int] = (1,), seeded: bool = True, labels: bool = True
 ) -> None:
-    """Check a partition of images over clients, on a small task of 120 training images of ten classes by eight writers.
+    """Check a partition of images over clients, on a small task: 120 training images, ten classes, eight writers.
 
     - Each client has a unique name, ascending rows without repetition, and at least one training example.
-    - Each example belongs to one client, or to a number of clients in the range ``owners``.
-    - The same seed gives the same partition, and another seed gives another partition.
+    - Each example is assigned to one client, or to a number of clients in the range ``owners``.
+    - The same seed gives the same partition. Another seed gives another partition (if ``seeded``).
     - The partition works for one client and for one class, or raises a ``UserError`` that names the setting.
     - More clients than training examples are refused.
 
     Args:
         partition: Name in ``PARTITIONS``, or a partition function with the same signature.
-        settings: The partition's settings, a dataclass with ``kind``. If the number of clients can be set, it also
-            has ``num_clients``.
-        owners: Smallest and largest number of clients of an example, such as (0, 1).
+        settings: The partition's settings, a dataclass with the field ``kind``, and with ``num_clients`` if the number
+            of clients can be set.
+        owners: Smallest and largest allowed number of clients per example, such as (0, 1).
         seeded: Whether the assignment of training examples depends on the seed.
         labels: Whether the assignment depends on the labels. If not, other labels must give the same partition.
 

@@ -17,24 +17,27 @@ from knot_runner.models.taps import NetworkOutputs
 _LABELS = torch.tensor([1, 0, 3, UNLABELED, 2, 1])
 _ALL = torch.arange(len(_LABELS))
 _POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
-#: Default taps of a term -> shapes of the student's and a teacher's tap for each compared pair of taps. Other taps are
-#: single maps.
+#: Default taps of a term (the layers whose outputs it compares) -> for each compared pair, the shape of the student's
+#: and of a teacher's output. All other taps are single feature maps.
 _SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4)), ((4, 2, 2), (3, 4, 4))]}
 
 
-#: Outputs of each network, the student first: its logits, then its taps.
+#: Outputs of each network, the student first. The outputs of a network are the logits, followed by the outputs of
+#: tapped layers.
 Networks = Sequence[Sequence[Tensor]]
 
 
 def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float = 0.0, **options: Any) -> None:
-    """Check a loss term on random outputs of a student and two teachers, whose features have other sizes.
+    """Check a loss term on random outputs of a student and two teachers with features of different sizes.
 
-    - The loss has shape [] or [batch] and the logits' dtype, is finite and at least ``least``, also for a batch of one
-      example. Outside training, equal batches give equal losses. The teachers' outputs are not changed.
-    - The gradient equals finite differences, reaches everything that the term reads (``taps``; the logits for
-      ``none``), and is finite for features of 0.
+    - The loss is a scalar or has one value per example, has the dtype of the logits, and is finite and at least
+      ``least``, also for a batch of one example. Outside training, equal batches give equal losses. The term does not
+      change the teachers' outputs.
+    - The gradient equals finite differences, is nonzero for every output of the student that the term reads (``taps``;
+      the logits if ``taps`` is ``none``), and is finite for features that are all 0.
     - If the term ``reads_labels``, the loss is 0 without labels. Otherwise the loss does not depend on labels.
-    - Unless the term draws from the batch's generator, the loss does not depend on the order of the examples.
+    - Unless the term draws random numbers from the batch's generator, the loss does not depend on the order of
+      examples.
     - Unless the term has parameters, passing the same teacher twice does not change the loss.
     - If ``zero_when_equal``, the loss and its gradient are 0 for a student equal to its teacher.
 
@@ -103,7 +106,7 @@ def _made(term: Term, settings: Any, networks: Networks) -> TermLoss:
 
 
 def _asked(loss: TermLoss, networks: Networks, *rows: Tensor, **batch: Any) -> tuple[Tensor, list[Tensor]]:
-    """Return :func:`_value`, and its gradients for the student's outputs (0 if unused)."""
+    """Return :func:`_value` and the gradients with respect to the student's outputs (0 for an unused output)."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     value = _value(loss, [leaves, *networks[1:]], *rows, **batch)
     return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
@@ -120,16 +123,16 @@ def _value(loss: TermLoss, networks: Networks, rows: Tensor = _ALL, labels: Tens
 
 
 def check_weighting(weighting: str | Weighting) -> None:
-    """Check a weighting of teachers on random outputs q [6, 3, 4] of three teachers.
+    """Check a weighting of teachers on random outputs of shape [6, 3, 4]: six examples, three teachers, four classes.
 
-    - Weights are [examples, teachers], finite and not negative. This also holds for a single teacher, and for teachers
-      whose outputs equal their biases, the uniform distribution, or one label.
+    - Weights have shape [examples, teachers], and are finite and not negative. This also holds for a single teacher,
+      and for teachers whose outputs equal the teacher's bias, the uniform distribution, or a one-hot vector.
     - The weights do not depend on the order of the teachers, and an example's weights do not depend on other examples.
-    - Teachers with equal outputs, shares and biases have equal weights.
+    - Teachers with equal outputs, equal shares of the training data and equal biases have equal weights.
 
     Args:
-        weighting: The function, or its name in ``WEIGHTINGS``. Functions receive the biases; for names, weightings
-            that read no biases receive None.
+        weighting: The function, or its name in ``WEIGHTINGS``. A function receives the biases. A named weighting
+            receives the biases only if it reads biases, otherwise None.
 
     Raises:
         AssertionError: The weighting breaks one of these rules.

@@ -33,7 +33,7 @@ SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "par
     "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
     "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.1",
     "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
-#: Result and rows of a finished run without times, and the bytes of its models and predictions, by name.
+#: Result and log rows of a finished run without times, and the bytes of the files with models and predictions, by name.
 Record = dict[str, Any]
 
 
@@ -49,16 +49,16 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
-    """Check that one worker process and two give bitwise equal results, rows and models."""
+    """Check that runs with one and with two worker processes have bitwise equal results, log rows and models."""
     lean = "hardware.engine=lean"
     first, second = (_finished(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
     _require_same(first, second, "two workers and one")
 
 
 def check_resumption(words: Sequence[str], folder: Path) -> None:
-    """Check that an interrupted run gives the same result, rows and models as an uninterrupted one, bit for bit.
+    """Check that an interrupted run and an uninterrupted run have bitwise equal results, log rows and models.
 
-    The run is interrupted after each of its commits, one per round, and started again.
+    The run is interrupted after the commit of each round, and started again.
     """
     alone = _finished(words, folder / "alone")
     resumed = None
@@ -80,7 +80,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     ``atol``: the largest difference allowed.
 
-    An engine that refuses the model or the algorithm (a ``UserError`` for ``hardware.engine``) is left out.
+    An engine is skipped if it refuses the model or the algorithm by a ``UserError`` for ``hardware.engine``.
     """
 
     def numbers(engine: str) -> State:
@@ -97,7 +97,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
-    """Check that a round in which all clients of a fleet fail is counted, and changes nothing that clients receive."""
+    """Check that a round in which all clients of a fleet fail is counted, and does not change what clients receive."""
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
     nobody = {row["round"]: row for row in rows if not row["participants"]}
@@ -116,18 +116,18 @@ def check_one_client(words: Sequence[str], folder: Path) -> None:
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
-    """Check that a run with twenty clients works if each client has examples of a single class."""
+    """Check that a run works with twenty clients that each have examples of a single class."""
     groups = f"partition.groups={[[label] for label in range(10)]}"
     _finished(words, folder, "partition=pairs", "partition.num_clients=20", groups)
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
-    """Check that ``privacy`` clips everything that a client sends, or that the algorithm refuses privacy in one line.
+    """Check that ``privacy`` clips everything that a client sends, or that a UserError refuses privacy.
 
-    There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. The global
-    model changes by at most the bound times the number of participants, divided by their expected number. If the state
-    has ``server/`` entries, such as a momentum, those of the earlier rounds are added. Steps of server distillation and
-    of Adam have no such bound.
+    There is no noise, and every message exceeds the bound ``clip``. All messages are logged as clipped. In a round, the
+    global model changes by at most ``clip`` times the number of participants, divided by the expected number of
+    participants. If the state has ``server/`` entries, such as a momentum, the changes of earlier rounds are added to
+    this limit. Steps of server distillation and of Adam have no such bound.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
@@ -163,7 +163,7 @@ def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
 
 
 def record_of(finished: FinishedRun) -> Record:
-    """Return a run's record without values that differ between two equal runs, such as times."""
+    """Return a run's record without the values that may differ between repetitions of a run, such as times."""
     timed = ("seconds", "digest", "device")
     rows = [without(row, *timed) for row in finished.rounds]
     record = {"result": without(content_of(finished.result), *timed), "rows": rows}
@@ -182,7 +182,7 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
 
 
 def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[LogRow], dict[int, State]]:
-    """Run the small run; return its log rows, and the state's tensors by round number, counted from 1."""
+    """Run the small run; return its log rows, and a dict from the number of a round (from 1) to the state's tensors."""
     states: dict[int, State] = {}
 
     def keep(step: int, state: State) -> None:

@@ -19,18 +19,21 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
 
     These rules are checked:
 
-    * Attributes for tables are valid: ``better`` is a direction, and ``scale`` and ``top`` are positive.
+    * The attributes for tables are valid: ``better`` is ``higher`` or ``lower``, and ``scale`` and ``top`` are
+      positive.
     * The value is a finite number from 0 to ``top``, and the metric changes no array. The value does not depend on the
       order of the examples. Certain and correct predictions score at least as well as random ones.
-    * ``of_sums``, if set, gives each resample the same value in a batch as alone, also if all its examples have one
-      class. The sums of two parts of a test set, added up, give the value of the whole.
+    * ``of_sums``, if set, returns for a batch of resamples the same values as for each resample alone, also for a
+      resample with examples of a single class. Adding the sums over two parts of a test set gives the value on the
+      whole test set.
 
     For a metric that does not read predictions, only the attributes for tables are checked.
 
     Args:
         metric: Name in ``METRICS``, or the entry itself.
-        examples: Number of examples N; logits are [N, C], labels [N].
-        classes: Number of classes C; their coordinates are [C, 2].
+        examples: Number N of random examples, which have logits of shape [N, C] and labels of shape [N].
+        classes: Number C of classes. The check draws random coordinates of shape [C, 2] for metrics that use the
+            distance between classes.
         seed: Seed of the predictions.
 
     Raises:

@@ -23,16 +23,16 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
     These rules are checked:
 
-    * The tracker begins once, receives every row in order, then the summary, and is closed. It accepts rows with nested
-      keys, texts, ``None`` and numbers that are not finite.
+    * The tracker begins once, receives every log row in order and then the summary, and is closed. The tracker accepts
+      rows with nested keys, texts, ``None`` and numbers that are not finite.
     * The tracker continues a run that resumes, and is closed as failed if the run ends with an error.
     * The tracker does not change the other files of the run's folder.
     * If a call of the tracker fails, the run continues. One line reports the failure, and the tracker is not called
       again.
 
     Args:
-        name: Name in ``TRACKERS``. A tracker that needs a service mirrors to this service, unless you replace its
-            client.
+        name: Name in ``TRACKERS``. A tracker of an online service sends the run to this service, unless you replace the
+            service's client.
         folder: Existing folder of the run, without a ``result.json``.
         options: ``tracker.options`` of the run.
 
@@ -54,7 +54,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 
 
 def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
-    """Mirror a run, which ends with an error after its rows if ``crash``; return the tracker's calls and reports."""
+    """Mirror a run, which ends with an error if ``crash``; return the tracker's calls and the reported lines."""
     entry = TRACKERS[run.spec.name]
     calls: list[tuple[str, Any]] = []
     notes: list[str] = []

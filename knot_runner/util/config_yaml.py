@@ -35,12 +35,12 @@ def config_folder() -> Path:
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """Return the choices of ``group`` in the package and in the user's ``config_dir``."""
+    """Return the names of the choices of ``group`` in the package and in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Return each choice of ``group`` -> its file, sorted. A choice in a subfolder is named ``FOLDER/NAME``.
+    """Return a sorted dict from each choice of ``group`` to its file. A choice in a subfolder is ``FOLDER/NAME``.
 
     If both ``conf/`` and ``config_dir`` contain a name, Hydra uses the file in ``conf/``.
     """
@@ -66,7 +66,7 @@ def read_config(path: Path) -> Config:
         ValueError: The YAML has aliases, tags, repeated keys, too deep nesting, or is not a mapping.
         OSError: The file cannot be read.
     """
-    if not path.is_file():  # a pipe would never end
+    if not path.is_file():  # reading a pipe may never end
         raise ValueError("not a regular file" if path.exists() else "file not found")
     if path.stat().st_size > LONGEST_CONFIG:
         raise ValueError("the file is too long")

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback.
+    """Bad input (config, data, checkpoint, hardware). The command prints only the text, with exit code 2.
 
     Args:
         problem: What is wrong. Without other arguments, this is the whole message.
@@ -50,12 +50,12 @@ class UserError(Exception):
 
 
 class Misfit(UserError):
-    """Two incompatible choices, ``one`` and ``other``, as the user types them, such as ``task=sa``.
+    """Two choices are incompatible: ``one`` and ``other``, as typed by the user, such as ``task=sa``.
 
     Args:
         one: The first choice.
         other: The second choice.
-        why: The reason, without the choices' names.
+        why: The reason, in words that do not repeat the two choices.
         hint: What to do, as a sentence.
     """
 
@@ -105,7 +105,7 @@ _LIKELY_NAMES = {
     "max_examples": "limit", "checkpoints": "saves", "num_workers": "workers", "data_dir": "data", "output_dir": "out",
     "server_distillation": "distil",
 }  # fmt: skip
-#: Other likely name of a setting -> one or several names in this project.
+#: Name that users may try for a setting -> one or several names in this project.
 OTHER_NAMES = {
     other: name for table in (PEER_NAMES, _LIKELY_NAMES) for name, others in table.items() for other in others.split()
 }
@@ -143,7 +143,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return ``" (did you mean 'x'?)"`` if a name in ``known`` is similar (:func:`closest`), else how to list them.
+    """Return ``" (did you mean 'x'?)"`` if a known name is similar (:func:`closest`), else how to list the names.
 
     Every error message for an unknown name ends with this text. ``listed_by``: the command that lists the names.
     """
@@ -163,7 +163,7 @@ def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> 
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the first line of an exception's text, or the name of its class if the text is empty."""
+    """Return the first line of an exception's text; if the text is empty, the name of the exception's class."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
 
 
@@ -177,7 +177,7 @@ def require_extra(key: str, package: str) -> None:
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """Return the error for the setting ``key``, which needs the missing extra ``extra``."""
+    """Return the error for the setting ``key``, which needs the extra ``extra``, if this is not installed."""
     return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 

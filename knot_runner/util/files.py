@@ -29,7 +29,7 @@ FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """Return the one-line error for a failed call on ``path`` that tried to write ``needed`` bytes (0: no write)."""
+    """Return the one-line error for a failed system call on ``path``; ``needed``: bytes to write (0: no write)."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
         hint = "Make room, then repeat the command"
@@ -43,7 +43,7 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 
 
 def _shortage(path: Path, needed: int) -> str:
-    """Return what the full disk that holds ``path`` lacks: inodes, space, or space within a quota."""
+    """Return what is exhausted on the full disk that holds ``path``: inodes, space, or the user's quota."""
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
@@ -97,7 +97,7 @@ def require_writable(folder: Path, key: str) -> None:
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
     """Replace the content of ``path`` completely or not at all, even after a power loss (if ``durable``).
 
-    If the content is a sequence of parts, they are written one after another.
+    If ``content`` is a sequence of parts, the file is their concatenation.
 
     Raises:
         UserError: The file cannot be written: :class:`DiskError` if the disk is full or fails,
@@ -124,7 +124,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Return the sha256 hex digest of a file whose content is ``parts``."""
+    """Return the sha256 hex digest of the concatenation of ``parts``, the content of a file."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -160,7 +160,7 @@ def writable(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any | None:
-    """Return the JSON in ``path``; None if it is missing, not a regular file, or not valid JSON."""
+    """Return the JSON in ``path``; None if the file is missing, not a regular file, or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:
@@ -182,9 +182,10 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return this folder.
+    """Move the files ``names`` of ``folder`` into the new folder ``folder/set-aside-<n>``, and return its path.
 
-    Files are moved in the order of ``names``. If the process is killed in between, the last files are not yet moved.
+    n is the smallest number of 1 or more for which no such folder exists. Files are moved in the order of ``names``. If
+    the process is killed meanwhile, the last files of ``names`` stay in ``folder``.
 
     Raises:
         UserError: A file cannot be moved.
@@ -230,9 +231,9 @@ class BusyError(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` inside the block. The lock ends with the process and is never left behind.
+    """Hold an exclusive lock on ``path`` inside the block. The lock is released when the process ends.
 
-    Two locks on the same path also conflict within one process.
+    A second lock on the same path also waits or fails within one process.
 
     Raises:
         BusyError: Another process holds the lock, and ``wait`` is false.
@@ -262,7 +263,7 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until changed file names in ``folder`` are on the disk."""
+    """Fsync ``folder``, so that new and renamed files survive a power loss."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""Setup of the fork server, which imports this module first.
+"""Setup of the fork server (which forks all child processes); the server imports this module first.
 
-The setup makes the server ignore Ctrl-C, end with its parent even during imports, and delete its socket if the parent
-was killed.
+The server then ignores Ctrl-C, ends when its parent process ends, even during imports, and deletes its socket if the
+parent was killed.
 """
 
 import atexit
@@ -35,7 +35,7 @@ def _listening() -> Path:
     raise RuntimeError("no socket to listen on: this module is for fork servers alone")
 
 
-_parent = Path(f"/proc/{os.getppid()}/exe")  # a zombie has none, either
+_parent = Path(f"/proc/{os.getppid()}/exe")  # does not exist for a zombie
 _socket = _listening()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 atexit.register(_end_without_parent)

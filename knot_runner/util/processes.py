@@ -1,4 +1,4 @@
-"""Processes that end with their parent, and that end cleanly on signals."""
+"""Child processes that end when their parent process ends, and cleanup on signals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Any, TextIO
 
 from knot_runner.util.streams import is_open
 
-#: Seconds between two checks of a process that is not the direct parent.
+#: Seconds between two checks whether a process other than the direct parent still runs.
 POLL_SECONDS = 0.5
 
 
@@ -69,7 +69,7 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
 
 def is_running(process: int) -> bool:
     """Return whether the process exists and is not a zombie."""
-    return Path(f"/proc/{process}/exe").exists()  # a zombie has none
+    return Path(f"/proc/{process}/exe").exists()  # does not exist for a zombie
 
 
 def redirect_output(file: TextIO) -> None:
@@ -80,7 +80,7 @@ def redirect_output(file: TextIO) -> None:
 
 #: Signals that end a command: Ctrl-C, ``kill``, a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that the actions may take, and seconds in which a process must end after it is asked to.
+#: Seconds that the actions of :func:`on_signal` may take, and seconds that a terminated process may take to end.
 _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
 #: Actions to call on a signal, the newest first.
 _signal_actions: list[Callable[[], object]] = []
@@ -98,7 +98,7 @@ def _kill_descendants() -> None:
     killed: set[int] = set()
     while new := descendants(os.getpid()) - killed:
         killed |= new
-        send_signal(new, signal.SIGSTOP)  # so that they start no further processes
+        send_signal(new, signal.SIGSTOP)  # so that the processes start no further processes
     send_signal(killed, signal.SIGKILL)
 
 
@@ -152,11 +152,11 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def ended_by_signals(restored: bool = True) -> Iterator[None]:
     """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with exit code 128 plus the signal number.
 
-    The actions of :func:`on_signal` run first. Ignored signals stay ignored. Afterwards, the previous handlers are
-    ``restored``. In threads other than the main thread, nothing changes.
+    The actions of :func:`on_signal` run first. Ignored signals stay ignored. After the block, the previous handlers are
+    restored if ``restored``. Only the main thread sets handlers.
 
-    The handler raises no exception, because a library could catch it or be left in an inconsistent state. The main
-    thread stops meanwhile. Commits are complete at any time, and locks and workers end with the process.
+    The handler raises no exception, because a library could catch the exception or be left in an inconsistent state.
+    The main thread stops while the handler runs. Commits are atomic, and locks and workers end with the process.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
@@ -174,7 +174,7 @@ def _leave(number: int, frame: object) -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     code = 128 + number
-    # an action may wait for a lock of the main thread
+    # an action may need a lock that the main thread holds
     late = threading.Timer(_ACTION_SECONDS, os._exit, (code,))
     late.daemon = True
     late.start()
@@ -207,7 +207,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: object, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """Start a process that calls ``target`` with its end of a pipe and ``arguments``; return it and the other end.
+    """Start a process that calls ``target(pipe, *arguments)``; return the process and the pipe's other end.
 
     Raises:
         OSError: The system cannot start a process.
@@ -220,9 +220,10 @@ def start_process(
 
 
 def prepared(preloaded: list[str]) -> BaseContext:
-    """Return the multiprocessing context of the fork server, which imports the ``preloaded`` of the first call.
+    """Return the multiprocessing context of the fork server, which imports the modules ``preloaded``.
 
-    The server forks each process from its single thread, so that no process spends seconds on importing torch.
+    The server is started by the first call, with the modules of this call. Each process is forked from the single
+    thread of the server, so that no process spends seconds on importing torch.
     """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process inherits the start method "loky" of joblib's workers, which is unknown without joblib
@@ -236,13 +237,13 @@ def prepared(preloaded: list[str]) -> BaseContext:
 def begin_server(preloaded: list[str]) -> None:
     """Start the fork server of :func:`prepared` in advance, so that its imports run in parallel with this process."""
     prepared(preloaded)
-    with contextlib.suppress(OSError):  # the first process that is needed reports this
+    with contextlib.suppress(OSError):  # starting a process reports this error again
         _server().ensure_running()
 
 
-#: What this process had imported when it was forked.
+#: Modules that this process had imported when it was forked.
 _born_with: frozenset[str] = frozenset()
-#: Whether this process has chosen its parent's fork server or its own.
+#: Whether this process has already decided between the fork server of its parent and a new server.
 _has_server = False
 
 
@@ -256,7 +257,7 @@ os.register_at_fork(after_in_child=_note_imports)
 
 
 def _go_on_with_server(preloaded: list[str]) -> None:
-    """Let a forked process use the same server for its own processes, if the server imported ``preloaded``.
+    """Let a forked process reuse the server that forked it, if this server has imported ``preloaded``.
 
     multiprocessing intends this, but a forked process does not know the running server. It would start another server
     and import torch again, which takes seconds for each job of a sweep with workers.
@@ -304,7 +305,7 @@ class Surroundings:
 def main_left_alone() -> Iterator[None]:
     """Inside the block, start processes without importing the user's ``__main__``.
 
-    By default, multiprocessing imports this module in each process, which reruns any script without a ``__main__``
+    By default, multiprocessing imports ``__main__`` in each process, which reruns a script without a ``__main__``
     guard.
     """
     prepared = spawn.get_preparation_data

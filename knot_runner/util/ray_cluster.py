@@ -1,4 +1,4 @@
-"""Ray, imported only on use, because it is an optional extra and takes seconds to import and to connect."""
+"""Connection to a Ray cluster. Ray is imported only on use, because it is an optional extra and slow to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that processes share."""
+"""Memory that several processes share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ALIGNED = 64
 
 
 class Memory:
-    """``size`` bytes, shared with every process that receives this object as an argument when it starts.
+    """``size`` bytes that are shared with every process that is started with this object as an argument.
 
-    The memory is anonymous: it has no name to clean up and no limit of /dev/shm, and it is freed with its last process.
-    ``map`` holds the bytes. ``private``: writes stay in the writing process, as for a mapped file (:func:`map_file`).
+    The memory is anonymous: no name must be cleaned up, /dev/shm does not limit it, and its last process frees it.
+    ``map`` holds the bytes. If ``private``, writes are visible only in the writing process, as for :func:`map_file`.
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -39,13 +39,13 @@ class Memory:
         return _attached, (self.size, reduction.DupFd(self._descriptor), self._private)
 
 
-#: Address of the first byte -> each file that this process has mapped. Arrays in these files are not copied for worker
-#: processes.
+#: Files that this process has mapped, by the address of the first byte. Arrays in mapped files are not copied for
+#: worker processes.
 _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """Return the bytes of the file ``path``, memory-mapped: pages are read on demand and take no process memory.
+    """Return the bytes of the file ``path``, memory-mapped: pages are read on demand, and the system can drop them.
 
     Raises:
         OSError: The file cannot be read.
@@ -59,7 +59,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """Return the mapped file that contains ``array``, and the array's offset; None if no mapped file contains it."""
+    """Return the mapped file whose bytes ``array`` uses, and the offset in bytes; None if there is no such file."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-#: Exit codes of a command whose output could not be printed, or whose reader closed the pipe.
+#: Exit codes of a command if its output could not be printed, and if the reader of its output closed the pipe.
 NOT_PRINTED, NOT_READ = 1, 141
 
 
 class Stream:
-    """A text stream that never raises. ``problem``: why output was dropped; None while the stream works."""
+    """A text stream that raises no error; ``problem``: the error for which output was dropped, or None."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -71,12 +71,12 @@ def is_open(descriptor: int) -> bool:
 def lasting() -> Iterator[Stream]:
     """Inside the block, replace ``sys.stdout`` (which is yielded) and ``sys.stderr`` with a :class:`Stream`.
 
-    A closed stream (``>&-``) is opened on the null device. Otherwise the next opened file would get its number, and
-    printed text would go into that file.
+    A closed stream (``>&-``) is opened on the null device. Otherwise, the next opened file would get the stream's file
+    descriptor, and printed text would go into that file.
     """
     for number in (0, 1, 2):
         if not is_open(number):
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this descriptor
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
         out, err = Stream(sys.stdout or nowhere), Stream(sys.stderr or nowhere)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

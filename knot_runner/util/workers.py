@@ -1,4 +1,4 @@
-"""Worker processes: forked from a preloaded server, they answer requests one by one and end with their parent."""
+"""Worker processes, which answer requests one by one, and end when their parent process ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 Send = Callable[[Any], None]
 #: Function that executes one request in a worker process and returns the result.
 Handler = Callable[[Any], Any]
-#: Maximum number of requests that a process has received: the current and the next request.
+#: Maximum number of requests that a process holds: the current and the next request.
 AHEAD = 2
 _DIED = (
     "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
@@ -34,20 +34,20 @@ _DIED = (
 
 @dataclass(frozen=True)
 class HandlerMessage:
-    """A message that a handler sends before its reply."""
+    """A message that a handler (the function that executes requests) sends before its reply, such as progress."""
 
     content: Any
 
 
 class WorkerDied(UserError):
-    """A worker process died or was stopped before its reply."""
+    """A worker process died or was stopped before it replied."""
 
     def __init__(self, text: str = _DIED) -> None:
         super().__init__(text)
 
 
 class WorkerProcess:
-    """A process that answers requests in order, until :meth:`reap` or until it dies.
+    """A process that answers requests in order, until :meth:`reap` is called or the process dies.
 
     ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the function that
     handles requests.
@@ -107,19 +107,19 @@ def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., 
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
-    """Return (None, result), or the error: a user error unchanged, any other as the text of its traceback."""
+    """Return (None, result), or (error, None): a user error unchanged, any other error as the text of the traceback."""
     try:
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:
         return error, None
-    except Exception:  # whatever fails is sent to the parent, which raises it; the process can serve further requests
+    except Exception:  # every error is sent to the parent, which raises it; this process continues
         return RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
 
 
 class SharedArrays:
-    """Copies of arrays in memory that is shared with every process started with this object as an argument.
+    """Copies of arrays in shared memory, for all processes that are started with this object as an argument.
 
-    Arrays in a mapped file are not copied.
+    An array in a memory-mapped file is not copied.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -175,9 +175,11 @@ class TaskPool:
     ) -> Iterator[tuple[int, Exception | None, Any]]:
         """Yield (index, error or None, result) for every request, in order of completion.
 
-        A request is taken from ``requests`` when a process is free. ``ahead_of``: the number of requests, if they are
-        small. Each process then receives its next request in advance, as long as enough requests remain for all
-        processes. ``watch`` receives the messages of handlers.
+        Args:
+            requests: The requests. One is taken when a process is free.
+            ahead_of: The number of requests, if requests are small; 0 otherwise. If given, each process receives its
+                next request in advance, as long as more requests than processes remain.
+            watch: Called with the content of each message that a handler sends before its reply.
 
         Raises:
             UserError: A process died.

@@ -58,7 +58,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
-    """Return a line for each task whose jobs hold out different default shares; [] if the preset explains them."""
+    """Return a line for each task whose jobs hold out different shares by default; [] if the preset gives a reason."""
     from knot_runner.report.claims.spec import claim_settings
 
     report = jobs[0].settings.report
@@ -75,7 +75,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-#: States of jobs that a sweep leaves unchanged, as the summary says them.
+#: State of jobs that a sweep does not run -> the word for this state in the summary.
 DONE = {
     "done": "done", "diverged": "diverged", "different data": "on different data", "damaged": "damaged"
 }  # fmt: skip
@@ -85,7 +85,7 @@ DONE = {
 
 
 def _listed(states: list[tuple[ComposedJob, JobState]], everything: bool) -> Table:
-    """Return the table of jobs: ``everything``, or as many as are readable, with those that need attention first."""
+    """Return the table of jobs, with jobs that need attention first: all jobs if ``everything``, otherwise a few."""
     shown = states
     if not everything:
         shown = sorted(states, key=lambda pair: pair[1].standing in ("done", "to do"))[:MAX_JOBS_LISTED]
@@ -100,7 +100,7 @@ def _listed(states: list[tuple[ComposedJob, JobState]], everything: bool) -> Tab
 
 
 def _summary(count: Counter[str]) -> str:
-    """Return a line such as ``33 jobs, 12 done, 21 to do (1 running)``; parentheses list jobs that have started."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do (1 running)``; jobs in parentheses have already started."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":
@@ -135,9 +135,9 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
 
 
 def _time_left(done: list[ComposedJob], left: list[ComposedJob]) -> str:
-    """Return the estimated time of the jobs ``left``, run one after another.
+    """Return the estimated time to run the jobs ``left`` one after another.
 
-    Each job is assumed to take the median time of the ``done`` jobs of the command with the same task and method.
+    Each job is assumed to take the median time of those ``done`` jobs that have the same task and method.
     """
     results = [(job, read_result(job.folder)) for job in done]
     times = by_key((_kind(job), result.seconds.total) for job, result in results if result and result.seconds.total)

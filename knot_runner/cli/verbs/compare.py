@@ -44,7 +44,7 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
-    """Return the paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
+    """Return paths.output_dir, the filters and paths.data_dir from ``words``. Raises :class:`UserError`."""
     out = "outputs"
     data = None
     filters = []

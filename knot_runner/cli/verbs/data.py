@@ -1,4 +1,4 @@
-"""``knot-runner data``: lists present and missing data sets with their sources, and downloads them."""
+"""``knot-runner data``: lists present and missing data sets with their sources, and downloads missing files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
 
 
 def _state(data_set: DataSet, root: Path | None) -> str:
-    """Return the state of the data set, and whether the size of one of its files differs from the published one."""
+    """Return the state of the data set, and whether the size of a local file differs from the published size."""
     standing = data_set.standing(root)
     if root and any(file_state(root / file.path, file, False) == "other" for file in data_set.files):
         return f"{standing}, but differs from the published file"

@@ -99,7 +99,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Return the description in a YAML file, for a preset with its number of jobs."""
+    """Return the description in a YAML file; for a preset, the number of jobs is added."""
     try:
         text = headline(path)
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
@@ -113,7 +113,7 @@ def describe_yaml(path: Path) -> str:
     return f"{text} ({counted(jobs, 'job')})"
 
 
-#: Errors of YAML files that are no mappings, or are wrong otherwise.
+#: Errors that reading an invalid YAML file raises.
 UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, RecursionError)
 
 

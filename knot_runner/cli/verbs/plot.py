@@ -22,7 +22,7 @@ from knot_runner.report.frame import name_few, selected_runs
 from knot_runner.report.render.terminal import output
 from knot_runner.util.errors import UserError, nearest
 
-#: Options of ``plot`` for any runs.
+#: Options of ``plot`` for figures of any runs, without a preset.
 OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
 
 
@@ -51,7 +51,7 @@ def plot_command(options: argparse.Namespace) -> int:
 
 
 def _format_of(file: str) -> str:
-    """Return the format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
+    """Return the format of the figure ``file``. Raises :class:`UserError`, also if the folder does not exist."""
     path = Path(file).expanduser()
     form = path.suffix.removeprefix(".")
     if form not in FORMATS:

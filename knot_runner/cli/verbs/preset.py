@@ -18,13 +18,14 @@ from knot_runner.util.errors import UserError, unknown
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
-#: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
+#: Key of the planned number of seeds, which fixes the interim analyses. Changing the plan after seeing results would
+#: bias the verdicts.
 SEEDS_KEY = "report.seeds"
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset with its jobs; ``command``: the command line that runs them."""
+    """A preset with its jobs; ``command``: the command line that runs the jobs."""
 
     name: str
     jobs: list[ComposedJob]

@@ -36,7 +36,7 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset that can be reproduced, with further overrides ``words`` for its command.
+    """A preset that can be reproduced; ``words``: further overrides for the preset's command.
 
     ``minutes``: the recorded total time of the preset's ``runs``; None if unknown.
     """
@@ -58,7 +58,7 @@ class PresetList:
 class Candidate:
     """A composed preset to reproduce.
 
-    ``words``: flags and overrides of its command; ``named``: whether the user named it.
+    ``words``: flags and overrides of the preset's command; ``named``: whether the user named the preset.
     """
 
     listed: ListedPreset
@@ -68,7 +68,7 @@ class Candidate:
 
     @functools.cached_property
     def folders(self) -> dict[Path, int]:
-        """Return the folder of each run, and its seed. Jobs that are the same run count once."""
+        """Return a dict from the folder of each run to the run's seed. Jobs that are the same run count once."""
         return {job.folder: job.settings.seed for job in self.preset.jobs}
 
     @functools.cached_property
@@ -129,7 +129,7 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """Return the composed candidates, ordered by claims per minute, and a line for each that cannot be composed."""
+    """Return the candidates by claims per minute, and a line for each preset that cannot be composed."""
     listed = {entry.preset: entry for entry in listed_presets(config_dir)}
     composed, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
@@ -151,7 +151,8 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
 def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candidate:
     """Return the preset ``listed`` with the options and overrides ``typed``.
 
-    Typed words replace listed words with the same key. Raises :class:`UserError` if they conflict.
+    A word in ``typed`` replaces the preset's listed word with the same key. Raises :class:`UserError` for words that
+    conflict.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*typed, *(word for word in listed.words if word.partition("=")[0] not in keys)]
@@ -164,7 +165,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _execute(candidate: Candidate, end: float) -> str:
-    """Run the missing runs of a preset until ``end`` (monotonic clock). Return why some are still missing, or ""."""
+    """Run a preset's missing runs until ``end`` (monotonic clock). Return why some are still missing, or ""."""
     if not candidate.left():
         return ""
     if problem := no_data(job.settings for job in candidate.preset.jobs):
@@ -218,7 +219,7 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
 
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
-    """Return the row of a preset in the table; () if none of its runs is finished."""
+    """Return the row of a preset in the table; () if no run of the preset is finished."""
     results = {folder: result for folder in candidate.folders if (result := read_result(folder))}
     if not results:
         return ()

@@ -16,7 +16,7 @@ ENDINGS = (".tar.gz", ".tgz")
 
 
 def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    """Return the runs that are named, at least one, and the values of the ``known`` keys. Raises :class:`UserError`."""
+    """Return the named runs (at least one) and the values of the ``known`` keys. Raises :class:`UserError`."""
     runs, keys = names_and_keys(options.words, known)
     if not runs:
         raise UserError("expected the folder or the run id of a finished run in paths.output_dir", "RUN")

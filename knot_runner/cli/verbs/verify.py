@@ -36,7 +36,7 @@ def verify_command(options: argparse.Namespace) -> int:
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):  # else a run is compared with itself
             raise UserError("not an empty folder. Use a new folder for the reruns", f"paths.output_dir={out}")
         from knot_runner.bundles.rerun import RerunEnvironment  # imports torch
 
@@ -108,7 +108,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Return the names of files whose digests differ. If all files match, return the digests of all data read."""
+    """Return the names of data files whose digests differ; if all files match, the digest of the data."""
 
     def digests(result: RunResult) -> set[tuple[str, str]]:
         return {(file["path"], file["sha256"]) for file in result.files}

@@ -28,12 +28,12 @@ TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
 #: Prefixes of keys in a file of ``training``: ``for_KIND`` holds the values for a kind of training; in this block,
 #: ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
-#: Block of a file of ``training`` that is also valid for tasks on which nothing is trained.
+#: Block of a file of ``training`` that applies to methods without training.
 IDLE = "for_nothing"
 
 
 def choice(config: Config, group: str) -> str:
-    """Return the choice of ``group`` in a composed ``config`` as on the command line, such as ``task=sa``.
+    """Return the choice of ``group`` in a composed ``config`` as typed on the command line, such as ``task=sa``.
 
     A partition is named by its kind.
     """
@@ -76,7 +76,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         names = [name for name in choices("model") if name.startswith("bert") != on_images]
         hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
         raise Misfit(choice(config, "model"), task, f"the model reads {'texts' if on_images else 'images'}", hint)
-    if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
+    if not on_images and not family.trains:  # the parties are clients or whole data sets
         return
     if partition is None and family.clients and (rounds or on_images):
         raise UserError(f"required by {method} on {task}, but not set. Use partition=small", "partition")
@@ -96,15 +96,15 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Return whether a composed ``training`` has a block for methods without training, and sets no other value."""
+    """Return whether ``training`` has a block for methods without training, and sets no value outside of blocks."""
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     """Check that task and method can use another data set of images as the transfer set.
 
-    A federated method that does not distill ignores the transfer set. One command can therefore compare it with methods
-    that distill.
+    A federated method that does not distill ignores the transfer set, so that one command can compare this method with
+    methods that distill.
     """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
@@ -120,7 +120,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
-    """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
+    """Check that a ``method`` of ``family`` can use the shares of ``partition`` that are ``given``.
 
     A federated server has no data, and all parties take part in a distillation.
     """
@@ -135,13 +135,13 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
 
 
 def training_values(config: Config, kind: str) -> Config:
-    """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
+    """Return the values of the composed ``training`` for a ``kind`` of training: rounds, stages or central.
 
     The values come from the block ``for_KIND``. Values outside of blocks, set by a user or a preset, override them. In
     a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 
     Raises:
-        Misfit: The training has blocks, but none that applies.
+        Misfit: The file of ``training`` has blocks, but no block applies.
     """
     training, task, method = config["training"], config["task"], config["method"]
     blocks = {key: block for key, block in training.items() if key.startswith(BLOCK) and key != IDLE}
@@ -164,7 +164,7 @@ def _variants(block: Config) -> list[str]:
 
 
 def _chosen(block: Config, names: set[str]) -> Config:
-    """Return the values of ``block``, overridden in order by the values of its variants ``names``."""
+    """Return the values of ``block``, overridden by the values of its variants ``on_NAME``, for each of ``names``."""
     values = {key: value for key, value in block.items() if not key.startswith(VARIANT)}
     for key, variant in block.items():
         if key in names:
@@ -173,7 +173,7 @@ def _chosen(block: Config, names: set[str]) -> Config:
 
 
 def _merged(values: Config, over: Config) -> Config:
-    """Return ``values`` overridden by ``over`` at any depth."""
+    """Return the nested ``values``, overridden by the nested values ``over``."""
     merged = dict(values)
     for key, value in over.items():
         below = merged.get(key)

@@ -28,24 +28,26 @@ class Family:
     settings: Mapping[str, type | str]
     #: supported kinds of task, of :data:`TASK_KINDS`
     tasks: tuple[str, ...]
-    #: function of a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that ``inspect`` has returned, and
-    #: the :class:`~knot_runner.pipelines.context.RunRecord` to which it adds what the result says
+    #: function that runs the method. Arguments: a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that
+    #: ``inspect`` returned, and the :class:`~knot_runner.pipelines.context.RunRecord` to which it adds the result
     run: str
-    #: function of the same context that returns its :class:`~knot_runner.pipelines.context.RunInputs`, without training
+    #: function of the same context that returns the run's :class:`~knot_runner.pipelines.context.RunInputs`, without
+    #: training
     inspect: str
-    #: function of (title, result) that returns the summary for the terminal
+    #: function of (title, result) that returns the terminal summary
     summary: str = "knot_runner.report.records.run_summary:metrics_summary"
     #: result class, :class:`~knot_runner.results.RunResult` or a subclass
     result: str = "knot_runner.results:RunResult"
-    #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; plug-ins add to METHODS
+    #: ``method.algorithm`` -> :class:`~knot_runner.methods.contract.Method`. Plug-ins add entries to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
-    #: function of the settings that checks them and builds nested ones; raises :class:`UserError`; "" for none
+    #: function that checks the settings and builds nested settings; raises :class:`UserError`; "" for none
     check: str = ""
-    #: function of the method's settings, as plain data, that returns those that can change the numbers; "" for all
+    #: function that returns those of the method's settings (plain data) that can change the numbers; "" for all
+    #: settings
     counted: str = ""
     #: whether runs train
     trains: bool = True
-    #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
+    #: kind of training: federated rounds, stages of a distillation between parties, or stages on one pool of examples
     training: Literal["rounds", "stages", "central"] = "rounds"
     #: whether image examples are partitioned among clients or parties
     clients: bool = True
@@ -53,7 +55,7 @@ class Family:
     holds_out: bool = False
     #: whether runs end with one model, which can be a teacher (``method.teachers=[run:...]``)
     ends_with_model: bool = False
-    #: whether it computes on a GPU
+    #: whether runs can use a GPU
     on_gpu: bool = True
     #: modules to import before forking a job's process
     preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.loop")
@@ -64,20 +66,20 @@ class TaskKind:
     """A kind of task."""
 
     settings: type
-    #: a method that fits
+    #: a method that supports the task, for messages
     method: str
-    #: its contents in words
+    #: description of the task's examples
     contents: str
     #: description of its embedded data
     embedded: str = ""
-    #: whether models are trained on it; otherwise there is neither model, training nor partition
+    #: whether models are trained on the task; if not, a run has no model, training or partition
     trains: bool = False
     #: function of the settings and the data folder that raises :class:`UserError` for missing files; "" for none
     check_files: str = ""
 
 
 DIGITS_NOTE = "scikit-learn's handwritten digits (task.source=embedded)"
-#: ``kind`` of a task -> what it is; tasks without a kind are texts.
+#: ``kind`` of a task -> description of the kind. A task without a kind is a text task.
 TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
     "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", "Generated text (task.source=embedded)", trains=True),
     "images": TaskKind(ImageTaskSettings, "fedavg", "images", DIGITS_NOTE, trains=True),
@@ -88,7 +90,7 @@ METHOD_SETTINGS: Table[Any] = Table("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
-    """Add ``family`` and the settings of its algorithms. Raises :class:`UserError` for a name that is taken."""
+    """Add ``family`` and the settings of its algorithms. Raises :class:`UserError` for a name that is already used."""
     FAMILIES[family.name] = family
     METHOD_SETTINGS.update(family.settings)
     return family
@@ -100,8 +102,8 @@ def family_of(config: Any) -> Family:
 
 
 def family_of_algorithm(algorithm: str) -> Family:
-    """Return the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
-    if algorithm in METHOD_SETTINGS:  # which registers the papers' families if it is none of the package's
+    """Return the family of ``algorithm``. An unknown algorithm counts as a plug-in's federated algorithm."""
+    if algorithm in METHOD_SETTINGS:  # this also registers the papers' families
         family: Family
         for family in FAMILIES.data.values():
             if algorithm in family.settings:
@@ -110,9 +112,9 @@ def family_of_algorithm(algorithm: str) -> Family:
 
 
 def other_owners(key: str, algorithm: str) -> str:
-    """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
+    """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` lacks.
 
-    The text lists the algorithms that have the setting. It is "" if no algorithm has the setting.
+    The text lists the algorithms with this setting. The result is "" if no algorithm has the setting.
     """
     names = [name for family in FAMILIES.values() for name in family.settings]
     owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]

@@ -30,7 +30,7 @@ from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
-#: Maximum bytes of one name in a path, on all common file systems.
+#: Maximum number of bytes of a file or folder name on all common file systems.
 LONGEST_NAME = 255
 
 
@@ -205,7 +205,7 @@ class EvaluateSettings:
     matrix: Literal["end"] | None = None
 
 
-#: ``tracker.name`` -> the extra that installs the tracker's package, "" if no extra is needed. Plug-ins add trackers.
+#: ``tracker.name`` -> the extra that installs the tracker's package; "" if none is needed. Plug-ins add trackers.
 TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 
 

@@ -15,7 +15,7 @@ from knot_runner.util.errors import Misfit, nearest
 
 #: the format of images without labels, which a transfer set may have
 UNLABELED_FORMAT = "files"
-#: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
+#: ``task.local.format`` -> reader of this format, imported on first use. Plug-ins may add readers.
 IMAGE_READERS: Table[Any] = Table("IMAGE_READERS", {
     "leaf": "knot_runner.data.images.leaf:read_leaf",
     "cifar": "knot_runner.data.images.cifar:read_cifar",
@@ -68,7 +68,7 @@ class ImageHub:
 
 
 def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
-    """Check that images have a shape, and all channels a mean and a standard deviation."""
+    """Check that ``shape`` is valid, and that every channel has a mean and a standard deviation."""
     require(len(shape) == 3 and min(shape) >= 1, "shape", f"expected [channels, height, width], got {shape}")
     for key, values in (("mean", mean), ("std", std)):
         require(len(values) == shape[0], key, f"expected one value per channel ({shape[0]}), got {len(values)}")
@@ -103,7 +103,7 @@ class ImageTaskSettings:
     local: ImageFiles | None
     #: location on the Hugging Face hub; null if unavailable
     hub: ImageHub | None
-    #: maximum number of training images, stratified; the test set shrinks in proportion; null keeps all
+    #: maximum training images, stratified; the test set shrinks in proportion; null keeps all
     max_examples: MaxExamples | None
     #: test share if the source has no test set
     holdout: Fraction
@@ -132,7 +132,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return the message ``line`` about keys of ``task``, rewritten for the same keys of ``transfer``."""
+    """Return the message ``line`` with keys of ``task`` replaced by the same keys of ``transfer``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 

@@ -146,9 +146,9 @@ class HeldOut:
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 
-#: Keys of ``partition`` that all kinds of partitions have. Null selects the default of the method.
+#: Keys of ``partition`` that exist for all kinds of partitions. Null selects the default of the method.
 SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
-#: Shares that change the training examples, and that have a default only for some runs.
+#: Shares that reduce the training examples, and that have a default for some methods only.
 TRAINING_SHARES = ("partition.transfer", "partition.valid", "method.valid")
 #: Default share of the training images on which a distillation selects epochs.
 STAGES_VALID = 0.1
@@ -166,7 +166,7 @@ def transfer_group(config: Config) -> Config | None:
 
 
 def party_shares(config: Config) -> Config:
-    """Return the partition's shares for a composed distillation, unchecked. Null shares are replaced by defaults."""
+    """Return the partition's shares for a composed distillation, unchecked, with defaults in place of null."""
     partition = config["partition"]
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
@@ -175,7 +175,7 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the share of images that a composed distillation holds out by default.
+    """Return the default share of images that a composed distillation holds out for validation; None for no share.
 
     The share is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
     """
@@ -185,7 +185,7 @@ def stages_valid(config: Config) -> float | None:
         unused.add("pretrain")
         if all(teacher["kind"] == "run" for teacher in method["teachers"]):
             unused.add("local")
-        if method.get("synthesis") is not None:  # the student selects on the generated images
+        if method.get("synthesis") is not None:  # the student selects its epoch on generated images
             unused.add("distill")
     stages = {"local", "pretrain", "distill"} - unused
     selects = any(training[stage].get("select") == "best" for stage in stages)
@@ -193,7 +193,7 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """Return the shares that a composed federated run holds out from its clients, unchecked; {} without any share.
+    """Return the shares of examples that a composed federated run withholds from training, unchecked; {} if none.
 
     ``transfer`` has a default if a server distills, unless the task or the group ``transfer`` has a transfer set.
     ``valid`` has a default if personalized models are selected or trained on held-out examples.
@@ -221,7 +221,7 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """Return how the held-out shares of resolved ``configs`` differ, and the overrides that make them equal.
+    """Return how the held-out shares of resolved ``configs`` differ, and the overrides that make the shares equal.
 
     The result is "" if the shares are equal. ``free`` lists keys that may differ.
     """

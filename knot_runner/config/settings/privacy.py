@@ -15,8 +15,8 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Supported range of noise. Below it, Renyi divergences of usual numbers of rounds are not finite. Above it, noise
-#: prevents any training.
+#: Supported range of the noise multiplier. For smaller values, Renyi divergences are not finite for usual numbers of
+#: rounds. Larger values prevent any training.
 NOISE_MULTIPLIERS = 0.01, 1000.0
 
 
@@ -54,7 +54,7 @@ class UserPrivacySettings:
         require(not noisy or self.clip_norm is not None, "clip_norm", "required for noise, but not set")
 
     def check(self, settings: Settings) -> None:
-        """Raise :class:`UserError` for settings that privacy does not cover; the method's messages are not checked."""
+        """Raise :class:`UserError` for settings that privacy does not cover; messages are checked elsewhere."""
         method = settings.method
         why, other, hint = "", "method", "Use privacy=null"
         if not isinstance(method, FederatedSettings):

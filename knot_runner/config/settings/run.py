@@ -51,17 +51,17 @@ from knot_runner.util.errors import OTHER_NAMES, Misfit, UserError, nearest, unk
 if TYPE_CHECKING:
     from knot_runner.config.settings.fleet import FleetSettings
     from knot_runner.config.settings.privacy import UserPrivacySettings
-else:  # most runs have neither
+else:  # not imported at run time: most runs have neither
     FleetSettings = late("fleet", "FleetSettings")
     UserPrivacySettings = late("privacy", "UserPrivacySettings")
 
-#: Kind of training of a method's family -> its settings.
+#: Kind of training -> class of the settings ``training``.
 TRAINING_SETTINGS: SettingsClasses = {
     "rounds": FederatedTraining,
     "stages": TrainingSettings,
     "central": CentralTraining,
 }
-#: The key that chooses arms of a preset; in reports the column with their names.
+#: The key that selects arms (named sets of overrides) of a preset, and the column with the names of arms in reports.
 ARM = "arm"
 
 
@@ -104,7 +104,7 @@ class Settings:
     #: output of ``table``, ``plot``, ``claims`` and ``report`` for a preset; not part of a run
     report: Config | None = None
 
-    #: what was filled in for null, and why
+    #: messages on values that were chosen for null, with reasons
     notes: list[str] = dataclasses.field(default_factory=list, init=False, compare=False)
 
     @property
@@ -136,7 +136,7 @@ def build_run(config: Config) -> Settings:
         raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
     kind, family = METHOD_SETTINGS[algorithm], family_of_algorithm(algorithm)
     check_fit(config, family, task_kind)
-    for group in ("task", "method"):  # these names are folders below paths.output_dir
+    for group in ("task", "method"):  # the names of tasks and methods are folders below paths.output_dir
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"expected a name of letters, digits and . + - _, got {name!r}", f"{group}.name")
@@ -211,11 +211,11 @@ def _fill_in(settings: Settings) -> None:
 
 
 def _choose_solvers(value: object, on_tree: bool) -> None:
-    """Choose each transport solver in ``value`` that is null; ``on_tree``: whether classes are leaves of a tree."""
+    """Set each transport solver in ``value`` that is null; ``on_tree``: whether the classes are leaves of a tree."""
     if dataclasses.is_dataclass(value):
         fields = vars(value)
         if fields.get("solver", "") is None:
-            # newton is made for few classes: 62 take seconds a step
+            # newton is slow for many classes: with 62 classes, a step takes seconds
             fields["solver"] = "tree" if on_tree else "newton"
         value = fields
     if isinstance(value, dict):
@@ -226,7 +226,7 @@ def _choose_solvers(value: object, on_tree: bool) -> None:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Return the groups whose kind depends on the task. Building these groups first lets errors name their keys."""
+    """Return the groups whose class depends on the task, built before other groups so that errors name the keys."""
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
         return {"task": task}
@@ -245,7 +245,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
 
 
 def _select_source(task: Any, group: str) -> None:
-    """Check the formats of local files in a built ``group``, and remove the sources that its ``source`` is not."""
+    """Check the formats of local files in a built ``group``, and remove all sources except the selected ``source``."""
     readers = TEXT_READERS if isinstance(task, TaskSettings) else IMAGE_READERS
     known = [name for name in readers if group == "transfer" or name != UNLABELED_FORMAT]
     parts = {group: task}

@@ -17,18 +17,19 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Groups and keys that do not change the numbers.
+#: Groups and keys that do not affect the numbers of a run.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast", "arm")
 #: Keys of ``hardware`` in the ids of federated runs, because engines agree only up to rounding.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: (key, value) of a method's setting -> other keys of the method that are then not read. Claims may still name them.
+#: (key, value) of a method's setting -> other keys of the method that have no effect with this value. Claims may still
+#: name these keys.
 UNREAD_KEYS = {("solver", "exact"): {"fedwad", "precision"}, ("graph", "none"): {"otdd", "clusters", "scale"}}
-#: Groups whose ``name`` is not part of the run id. The names of tasks and methods are part of it.
+#: Groups whose ``name`` is not part of the run id, unlike the names of tasks and methods.
 LABELED = ("model", "training", "fleet", "privacy")
 
 
 def settings_record(settings: Settings) -> Config:
-    """Return all settings of a run as plain data, as in config.yaml. Building this data again gives the same run."""
+    """Return all settings of a run as plain data, as in config.yaml. Building this data gives the same run."""
     record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
     shares |= record.pop("held_out") or {}
@@ -46,7 +47,7 @@ def counted_settings(record: Config) -> Config:
     """Return the settings in a run's ``record`` that can change its numbers."""
     method = dict(record["method"])
     family = family_of_algorithm(method["algorithm"])
-    if method["algorithm"] in family.settings:  # of a plug-in's settings nothing is known
+    if method["algorithm"] in family.settings:  # which settings of a plug-in have an effect is unknown
         method = _read_settings(method)
         if family.counted:
             method = load(family.counted)(method)
@@ -76,9 +77,9 @@ def _read_settings(settings: Config) -> Config:
 
 def _counted_hardware(hardware: Config) -> Config:
     counted = {key: hardware[key] for key in HARDWARE_IN_RUN_ID}
-    if counted["engine"] == "ray":  # its actors train as lean does, bit for bit
+    if counted["engine"] == "ray":  # bitwise equal to lean
         counted["engine"] = "lean"
-    if counted["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
+    if counted["engine"] in ("stacked", "auto"):  # rounding depends on the number of stacked clients
         counted["stack"] = hardware["stack"]
     return counted
 
@@ -89,16 +90,16 @@ def _not_null(value: Any) -> Any:
     return [_not_null(part) for part in value] if isinstance(value, list) else value
 
 
-#: Pattern of the names of environment variables with secrets; minimum length of a value that counts as a secret.
+#: Pattern of the names of environment variables that hold secrets, and minimum length of a secret.
 SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 MIN_LENGTH = 8
 
 
 def refuse_secrets(config: Config) -> None:
-    """Raise :class:`UserError` if a key of the plain ``config`` contains the value of a secret variable.
+    """Raise :class:`UserError` if a value in the plain ``config`` contains the value of a secret variable.
 
-    The message names the key, not the value, which may come from ``${oc.env:WANDB_API_KEY}``. Otherwise config.yaml and
-    trackers would store it.
+    A secret may come from ``${oc.env:WANDB_API_KEY}``, and config.yaml and trackers would store it. The message names
+    the key, not the value.
     """
     for name, value in os.environ.items():
         if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:

@@ -26,18 +26,18 @@ AT_LEAST_ONE = at_least(1)
 NOT_NEGATIVE = at_least(0)
 ABOVE_ZERO = Holds(lambda value: value > 0, "a number above 0")
 
-#: of a run or of one data set's draws
+#: seed of a run, or of random draws for one data set
 Seed = Annotated[int, AtMost(2**63 - 1)]
-#: rounds, epochs, iterations, halvings: more would not end
+#: rounds, epochs, iterations, halvings: larger numbers would take forever
 StepsOrNone = Annotated[int, AtMost(10**6), NOT_NEGATIVE]
 Steps = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: clients, shards, clusters
 Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
-#: examples, points, texts; of a batch or of all
+#: numbers of examples, points or texts, in a batch or in total
 ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
 Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
 Several = Annotated[int, AtMost(10**8), at_least(2)]
-#: examples to keep of a data set; fewer than 10 are too few
+#: maximum number of examples to keep of a data set; at least 10
 MaxExamples = Annotated[int, AtMost(10**8), at_least(10)]
 #: tokens of a text, including [CLS] and [SEP]
 Tokens = Annotated[int, between(8, 512)]
@@ -56,10 +56,10 @@ Deviation = Annotated[Spread, NOT_NEGATIVE]
 Positive = Annotated[float, ABOVE_ZERO]
 NotNegative = Annotated[float, NOT_NEGATIVE]
 Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1 is standard training)")]
-#: shares: within (0, 1), and with 0
+#: shares: in (0, 1), and in [0, 1)
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "a number between 0 and 1, both excluded")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]
-#: shares up to all: within (0, 1], and with 0
+#: shares that may be 1: in (0, 1], and in [0, 1]
 Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "a number in (0, 1]")]
 ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "a number in [0, 1]")]
 #: settings of a model that a method names by its file

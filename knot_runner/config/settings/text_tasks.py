@@ -23,7 +23,7 @@ from knot_runner.config.strict import AtMost, require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
-#: ``local.format`` -> its reader: path (of csv also the delimiter) -> records. Plug-ins may add theirs.
+#: ``local.format`` -> reader: function from a path (and, for csv, the delimiter) to records. Plug-ins may add readers.
 TEXT_READERS: Table[Any] = Table("TEXT_READERS", {
     "csv": "knot_runner.data.readers:read_csv",
     "jsonl": "knot_runner.data.readers:read_jsonl",
@@ -45,7 +45,7 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
 
 
 def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
-    """In a ``__post_init__``, check the label names, which the setting ``key`` has, and their points."""
+    """In a ``__post_init__``, check the label ``names``, which are the setting ``key``, and the labels' coordinates."""
     require(2 <= len(names) == len(set(names)), key, f"expected at least two different names, got {names}")
     if coordinates is None:
         return
@@ -227,12 +227,12 @@ class TaskSettings:
     datasets: dict[str, DatasetSettings]
     #: split of data sets without published splits
     split: SplitFile
-    #: maximum number of tokens, including [CLS] and [SEP]
+    #: maximum tokens per text, including [CLS] and [SEP]
     max_length: Tokens
     #: number of previous utterances appended, newest first
     context: Annotated[Depth, NOT_NEGATIVE]
-    #: missing data to leave out, with a message: nothing (error), the data in ``optional`` (skip), or a list of local
-    #: data sets and files
+    #: missing data to leave out, with a message: none (error), the data in ``optional`` (skip), or a list of local data
+    #: sets and files
     missing: list[str] | Literal["error", "skip"]
     #: maximum rows per split, sampled with the seed and stratified by label; null keeps all
     max_examples: MaxExamples | None
@@ -251,7 +251,7 @@ class TaskSettings:
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Return the local data sets that are left out if they have no file, and the files that may be missing."""
+        """Return the local data sets and the files that may be missing. A data set without files is left out."""
         known = self._removable()
         return [name for name in missing_names(self.missing, self.optional) if name in known]
 

@@ -19,14 +19,15 @@ from knot_runner.data.checksums import DataFolder, open_unpacked
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-#: Reads the train and test images of ``task.local``.
+#: Function that reads the train and test images of ``task.local``.
 ImageReader = Callable[[DataFolder, ImageTaskSettings], ImageParts]
-#: Reads the files of one part: (folder, entries, "train" or "test", settings) -> name of a file, and its images.
+#: Function that reads the files of one split: (folder, entries, "train" or "test", settings) -> (name, images) of each
+#: file.
 PartReader = Callable[[DataFolder, list[str], str, ImageTaskSettings], Iterable[tuple[object, Images]]]
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return an image reader for formats that store the train and test images in the same way, without writers.
+    """Return an image reader for a format that stores train and test images in the same way, without writers.
 
     The reader checks the shape and the labels of each file's images. At least one image is required.
     """
@@ -71,7 +72,7 @@ def checked_image_reader(where: str, reader: ImageReader) -> ImageReader:
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with the ``parts`` that a reader returned; "" if they are valid."""
+    """Return what is wrong with the images ``parts`` that a reader returned; "" if all are valid."""
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:
@@ -112,7 +113,7 @@ def sides(shape: tuple[int, ...] | list[int]) -> str:
 
 #: Limits of a tar: unpacked bytes, and members. The official CIFAR archives have 0.19e9 bytes and 9 members.
 MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
-#: Limit in bytes of an extended header (long names, exact times), because tarfile reads it into memory at once.
+#: Limit in bytes of an extended header (long names, exact times), because tarfile reads the whole header into memory.
 MAX_HEADER = 1_000_000
 _EXTENDED = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
@@ -135,7 +136,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Capped:
-    """A stream that yields at most ``most`` bytes, as a protection against decompression bombs."""
+    """A stream that returns at most ``most`` bytes, as a protection against decompression bombs."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
@@ -153,8 +154,8 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
 
     Raises:
-        UserError: The archive is truncated or has a member that points outside it or is not a plain file or folder,
-            or a wanted member is repeated or larger than ``most`` bytes. The message names the archive.
+        UserError: The archive is truncated; a member points outside the archive, or is not a plain file or folder; or a
+            wanted member is repeated or larger than ``most`` bytes. The message names the archive.
     """
     contents: dict[str, bytes] = {}
     try:
@@ -175,7 +176,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                     contents[name] = tar.extractfile(info).read()
     except UserError:
         raise
-    except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
+    except Exception as problem:  # tarfile raises errors of several libraries and of the OS
         raise UserError(f"not a readable tar archive ({problem})", path) from None
     return contents
 

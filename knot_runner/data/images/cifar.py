@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
 Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image. Python:
-a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads it without
-unpickling: it interprets only the opcodes and names that plain data needs and refuses all others, so that nothing in
-the file is ever called or imported.
+a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. :func:`read_literals` reads this dict without
+unpickling: the function interprets only the opcodes and names that plain data needs and refuses all others, so that no
+code in the file is called or imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from knot_runner.util.errors import UserError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3072
-MAX_BYTES = 400_000_000  # of a batch file; the official ones have 155 MB at most
+MAX_BYTES = 400_000_000  # limit for a batch file; official files have at most 155 MB
 #: images of the official releases
 CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
@@ -40,7 +40,7 @@ class CifarLayout:
 
 
 _TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
-#: where a folder has several releases, the first one here is read
+#: if a folder contains several releases, the first release in this list is read
 CIFAR_LAYOUTS = (
     CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, 1),
     CifarLayout("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2),
@@ -50,7 +50,7 @@ CIFAR_LAYOUTS = (
 
 
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Return train and test images. Each entry is a batch folder or a tar archive (.tar, .tar.gz) of that folder.
+    """Return train and test images. Each entry is a folder of batch files, or a tar archive (.tar, .tar.gz) of one.
 
     The images are uint8 [N, 3, 32, 32]; CIFAR-100 uses the fine labels. A note reports missing images, because a file
     that was truncated between two records shows no other sign of damage.
@@ -135,15 +135,15 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
 # ---------------------------------------------------------------------------------------------------------- literals
 
 
-MAX_OPCODES = 2_000_000  # the official files have 0.4e6 (CIFAR-100 train) at most
+MAX_OPCODES = 2_000_000  # official files have at most 0.4e6 (CIFAR-100 train)
 VALUES = {f"{kind}BIN{what}" for kind in ("SHORT_", "") for what in ("UNICODE", "BYTES")}
 VALUES |= {"NONE", "BININT", "BININT1", "BININT2", "BINUNICODE8", "BINBYTES8", "BYTEARRAY8"}
 EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE": lambda: True, "NEWFALSE": bool}
-#: opcodes that take items off the stack -> how many, 0: those since the mark
+#: opcodes that pop items from the stack -> number of items; 0: all items above the mark
 TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
 TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
 PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY FULL_ARRAY TYPE ENCODE BYTE")
-#: numpy 1 and Python 2 say numpy.core, numpy 2 numpy._core
+#: the module is numpy.core in numpy 1 and Python 2, and numpy._core in numpy 2
 PICKLE_NAMES = {f"numpy.{core}.multiarray _reconstruct": PickleName.EMPTY_ARRAY for core in ("core", "_core")}
 PICKLE_NAMES |= {f"numpy.{core}.numeric _frombuffer": PickleName.FULL_ARRAY for core in ("core", "_core")}
 PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TYPE, "_codecs encode": PickleName.ENCODE}
@@ -190,13 +190,13 @@ def read_literals(content: bytes) -> Any:
 
 class _Machine:
     def __init__(self, budget: int) -> None:
-        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes that texts are turned to
+        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes to encode
 
     def step(self, name: str, argument: Any) -> None:
         if name in VALUES or name in EMPTY:
             self.stack.append(EMPTY[name]() if name in EMPTY else argument)
         elif name in ("SHORT_BINSTRING", "BINSTRING"):
-            self.stack.append(argument.encode("latin1"))  # as which it was decoded; Python 2's texts are bytes
+            self.stack.append(argument.encode("latin1"))  # undoes the decoding; Python 2's texts are bytes
         elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
             self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
@@ -208,8 +208,8 @@ class _Machine:
             self.put(name, [argument])
         elif name == "BUILD":
             state, target = self.stack.pop(), self.stack[-1]
-            if target is not PickleName.BYTE:  # its byte order and fields say nothing
-                target.fill(*state[1:])  # before them, the version
+            if target is not PickleName.BYTE:  # byte order and fields of a byte are irrelevant
+                target.fill(*state[1:])  # the first item is the version
         elif name in TAKEN:
             items = [self.stack.pop() for _ in range(TAKEN[name] or len(self.stack))][::-1]
             self.stack = self.stack if TAKEN[name] else self.below.pop()
@@ -244,6 +244,6 @@ class _Machine:
             case PickleName.TYPE, (str() | bytes() as code, *_):
                 raise Refused(f"an array has type {code[:20]!r} instead of 'u1' (unsigned bytes)")
             case PickleName.ENCODE, (str() as text, "latin1" | b"latin1") if len(text) <= self.budget:
-                self.budget -= len(text)  # so that one long text is not turned again and again
+                self.budget -= len(text)  # limits repeated encoding of one long text
                 return text.encode("latin1")
         raise Refused("a pickled name is called in a way that is not allowed")

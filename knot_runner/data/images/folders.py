@@ -115,14 +115,14 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
                 yield info.filename.split("/")[-2], f"{archive}/{info.filename}", file.read(info)
     except UserError:
         raise
-    except Exception as problem:  # zipfile raises its own, zlib's and OS errors, and RuntimeError
+    except Exception as problem:  # zipfile raises errors of several libraries and of the OS
         raise UserError(f"the zip file is truncated or corrupt ({problem})", archive) from None
 
 
 def _check_list(archive: Path) -> None:
     """Raise an error if the end record of ``archive`` announces too many members, before the member list is read."""
     with archive.open("rb") as file:
-        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record and the longest possible comment
+        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # end record and longest possible comment
         tail = file.read()
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
@@ -157,12 +157,12 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
 
 #: task.shape's channels -> Pillow's mode of such an image
 MODES = {1: "L", 3: "RGB"}
-#: Pillow's modes that hold 8 bits per channel or fewer. Of 16-bit gray, Pillow would keep 256 of 65,536 levels.
+#: Pillow's modes with at most 8 bits per channel. Pillow would reduce 16-bit gray from 65,536 to 256 levels.
 READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
+    """Return the image in a PNG or JPEG file with content ``data``, uint8 of shape [C, H, W].
 
     The largest centered part with the aspect ratio of ``shape`` is scaled bilinearly. The file may have any size below
     Pillow's limit for decompression bombs.
@@ -177,7 +177,7 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
-    """Return ``image`` as a viewer shows it on a white page, in gray or RGB depending on the channels in ``shape``.
+    """Return ``image`` as displayed on a white background, in gray or RGB depending on the channels in ``shape``.
 
     The image is rotated by its EXIF orientation, and transparent pixels become white. Every reader decodes with this
     function.
@@ -191,7 +191,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
         )
     try:
         image.load()
-        with contextlib.suppress(Exception):  # EXIF data that cannot be read give no orientation
+        with contextlib.suppress(Exception):  # unreadable EXIF data: no rotation
             image = ImageOps.exif_transpose(image)
         if not image.has_transparency_data:
             return image.convert(mode)

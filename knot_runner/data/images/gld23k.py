@@ -32,7 +32,7 @@ class _Row(NamedTuple):
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return the training images with users, and the test images of ``task.local.test`` without users.
 
-    Images are uint8. Each is the centered part of its photograph, scaled to ``settings.shape``. Errors are raised as
+    Images are uint8. Each image is the center crop of a photograph, scaled to ``settings.shape``. Errors are raised as
     :class:`UserError` naming the file, and the line for a CSV file.
     """
     local, classes = settings.local, len(settings.classes)

@@ -22,8 +22,8 @@ from knot_runner.util.errors import UserError
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
     """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
 
-    The examples are drawn from (seed, client). Each client holds out the rounded share, at least one example and never
-    all. A client with one example holds out none.
+    The random draw of a client's examples is seeded by (seed, client). The number of held-out examples is the rounded
+    share, but at least one and never all. A client with one example holds out none.
     """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
@@ -39,8 +39,8 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     """Return the numbers of the clients that participate in no round, ascending.
 
-    These clients are drawn from the seed: a ``share`` of all clients, rounded, and at least one. Raises
-    :class:`UserError` if no client remains to train.
+    The draw is seeded by ``seed``. The number of clients is the rounded ``share`` of all clients, but at least one.
+    Raises :class:`UserError` if no client remains to train.
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
@@ -53,9 +53,10 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
-#: ``partition.alter`` -> share of clients with altered examples, to study negative transfer (docs/papers/soup.md; the
-#: shares are our choice). ``conflict``: labels y -> C - 1 - y over the C classes of the training examples. ``shift``:
-#: rotated images. ``noise``: random training labels and true test labels (Ditto's corruption, Li et al. 2021).
+#: ``partition.alter`` -> share of the clients whose examples are altered, to study negative transfer
+#: (docs/papers/soup.md; the shares are our choice). ``conflict``: labels y -> C - 1 - y over the C classes of the
+#: training examples. ``shift``: rotated images. ``noise``: random training labels and true test labels (Ditto's
+#: corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {
     "conflict": "have reversed labels",
@@ -67,17 +68,17 @@ ALTERED_NOTES = {
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
     """Return the numbers of the clients whose examples are altered, ascending.
 
-    These clients are drawn from (seed, kind): a share of all clients, at least one and never all.
+    The draw is seeded by (seed, kind). The number of clients is a share of all clients, but at least one and never all.
     """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """Return ``task`` with some clients' examples altered, and ``partition`` with these clients as group 1.
+    """Return ``task`` with altered examples of some clients, and ``partition`` with these clients as group 1.
 
-    The examples held out for validation are altered, too. Raises :class:`UserError` if another client shares an altered
-    example.
+    A client's held-out validation examples are altered, too. Raises :class:`UserError` if another client also holds an
+    altered example.
     """
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
@@ -126,7 +127,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
 # --------------------------------------------------------------------------------------------------------- unlabeled
 
 
-#: Images that are converted at once, so that their float64 copies are small.
+#: Number of images that are converted at once, which limits the memory of float64 copies.
 _BLOCK = 4096
 
 
@@ -141,9 +142,10 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """Return the training images of ``settings.source``, at most ``settings.max_examples`` (drawn by ``cut_seed``).
+    """Return the training images of ``settings.source`` without labels, at most ``settings.max_examples``.
 
-    Labels are hidden before images are drawn, so they cannot influence the selection.
+    If there are more images, a random subset is drawn, seeded by ``cut_seed``. Labels are removed before the draw, so
+    they cannot influence the selection.
 
     Raises:
         UserError: The images cannot be loaded. The message names the key below ``transfer``, or the file.
@@ -216,7 +218,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
-    """Return all training images of the source, the files that hold them, and notes."""
+    """Return the pixels of all training images of the source, the files that were read, and notes."""
     if settings.source == "embedded":
         note = (
             f"{settings.name}: rotated scikit-learn digits are used instead (transfer.source=embedded). "

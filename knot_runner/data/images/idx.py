@@ -32,7 +32,7 @@ USPS_SIDE = 16
 def read_idx(
     folder: DataFolder, entries: list[str], part: str, settings: ImageTaskSettings
 ) -> Iterator[tuple[Path, Images]]:
-    """Yield the images in ``entries``, pairs of an image file and a label file, as uint8 [N, 1, H, W].
+    """Yield the images in ``entries`` (pairs of an image file and a label file), uint8 of shape [N, 1, H, W].
 
     Raises :class:`UserError` if a magic number is wrong, a file is too short or too long, or the counts do not agree.
     """
@@ -48,7 +48,7 @@ def read_idx(
 
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
-    """Return the content of a file as uint8: images as [N, H, W], labels as [N]. ``kind`` states which."""
+    """Return the content of an idx file as uint8: images of shape [N, H, W], or labels [N], as ``kind`` selects."""
     sizes = 3 if kind == "images" else 1
     head_bytes = 4 * (1 + sizes)
     with file_errors(path), open_unpacked(path) as file:
@@ -83,7 +83,7 @@ def read_usps(
 
 
 def _digit(where: str, line: str) -> np.ndarray:
-    """Return the label and the gray levels of one ``line``, float64 [257]."""
+    """Return the label and the 256 gray levels of one ``line`` as one array, float64 [257]."""
     values, levels = line.split(), USPS_SIDE * USPS_SIDE
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)
@@ -95,6 +95,6 @@ def _digit(where: str, line: str) -> np.ndarray:
         raise UserError(f"{problem}", where) from None
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
         raise UserError(f"label {values[0][:20]} is not a class number", where)
-    if not (np.abs(row[1:]) <= 1).all():  # also true of NaN
+    if not (np.abs(row[1:]) <= 1).all():  # also if NaN
         raise UserError("a gray level is not in [-1, 1]", where)
     return row

@@ -19,15 +19,16 @@ from knot_runner.util.errors import UserError
 #: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
 #: is the byte k.
 ROUNDED = 5.1e-5
-#: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
+#: one writer's n images: pixels of shape [n, channels * height * width], uint8 or float32, and labels, int64 of shape
+#: [n]
 Writer = tuple[np.ndarray, np.ndarray]
 
 
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Return train and test images with writers and files, from JSON files or folders of JSON files.
 
-    A writer belongs to one train file. The writer's test images are assigned to the same file, because LEAF names test
-    shards differently. Pixels are uint8 if all are k/255, otherwise float32.
+    A writer belongs to one train file. The writer's test images are assigned to this file as well, because LEAF names
+    test files differently. Pixels are uint8 if all values are multiples of 1/255, otherwise float32.
 
     Raises:
         UserError: A file is invalid. The message names the file and the writer.
@@ -74,8 +75,8 @@ def _files(folder: DataFolder, entries: list[str]) -> Iterator[tuple[Path, bytes
 def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
     """Return the images of ``writers``, one writer after another.
 
-    ``home``: the number of each writer's train file, in the order of the writers' numbers; ``exact``: whether every
-    pixel of every file is a multiple of 1/255.
+    ``home``: writer -> number of the writer's train file; the order of ``home`` defines the writers' numbers.
+    ``exact``: whether every pixel of every file is a multiple of 1/255.
     """
     numbers = {name: number for number, name in enumerate(home)}
     flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
@@ -133,7 +134,7 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
-    """Return ``x`` as [n, side]: uint8 if all values are k/255 (see :data:`ROUNDED`), otherwise float32."""
+    """Return the pixels ``x``, of shape [n, side]: uint8 if all values are multiples of 1/255, otherwise float32."""
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):

@@ -1,6 +1,6 @@
-"""Load an image task from its source, check it before training, and assign coordinates to its classes.
+"""Load an image task from the source in its settings, check the images, and assign coordinates to the classes.
 
-The distance between the coordinates of two classes measures how severe it is to confuse them.
+The distance between the coordinates of two classes measures how severe a confusion of these classes is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """Return one point per class [C][d] according to ``task.geometry``; None for "given" without coordinates."""
+    """Return the coordinates of each class, as C lists of d numbers; None if the task defines no coordinates."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -41,19 +41,20 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
 
 
 def one_hot(classes: int) -> list[list[float]]:
-    """Return unit vectors [C][C]; the distance between any two is sqrt(2)."""
+    """Return C unit vectors of dimension C; the distance between any two vectors is sqrt(2)."""
     return np.eye(classes).tolist()
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """Return ``classes`` at their ``coordinates``. Without coordinates, all pairs of classes have the same distance."""
+    """Return ``classes`` with ``coordinates``. Without coordinates, all pairs of classes have the same distance."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Return points [C][C + S]: at distance ``WITHIN`` within a superclass, and at distance ``ACROSS`` otherwise.
+    """Return C points for C classes, at distance ``WITHIN`` in the same superclass and ``ACROSS`` otherwise.
 
-    A point is the scaled unit vector of the class, followed by the scaled unit vector of its superclass.
+    A point has C + S coordinates for S superclasses: a scaled unit vector for the class, followed by a scaled unit
+    vector for its superclass.
     """
     of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
     class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
@@ -73,7 +74,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
         classes = EMBEDDED_DIGITS
-        # the coordinates of the first ten classes, if the task has at least ten
+        # the digits get the coordinates of the task's first ten classes, if the task has ten classes
         coordinates = coordinates[:10] if coordinates and len(coordinates) >= 10 else None
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))
@@ -118,7 +119,7 @@ def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFol
         raise UserError("expected a file", "task.local.train")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
-    if twice and source.format != "cifar":  # one cifar archive holds both
+    if twice and source.format != "cifar":  # a CIFAR archive contains both train and test
         raise UserError(f"{min(twice)} is also in task.local.train", "task.local.test")
     return folder
 
@@ -140,7 +141,7 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """Return all images as uint8, or all images as float32 if any of them is float32."""
+    """Return all ``parts`` as uint8, or all as float32 if any part is float32."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
@@ -166,12 +167,13 @@ def read_digits(shape: list[int]) -> Images:
 
 @functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
 def _digits_table() -> np.ndarray:
-    """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
+    """Return a float64 array of shape [1797, 65]: the 64 gray levels and the label of each digit.
 
-    The table is read directly from scikit-learn's data file, because importing scikit-learn and pandas takes a second.
+    The table is that of ``sklearn.datasets.load_digits``, read directly from the data file, because importing
+    scikit-learn and pandas takes a second.
     """
     package = importlib.util.find_spec("sklearn")
-    assert package is not None and package.origin is not None  # a dependency
+    assert package is not None and package.origin is not None  # scikit-learn is a dependency
     with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
         table = np.loadtxt(file, delimiter=",")
     table.setflags(write=False)
@@ -179,17 +181,17 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return ``images`` [..., h, w] scaled bilinearly to [..., height, width].
+    """Return ``images``, of shape [..., h, w], scaled bilinearly to the shape [..., height, width].
 
-    Interpolation is between pixel centers, and edge values are repeated, as in image libraries that enlarge. Shrinking
-    does not average.
+    Interpolation is between pixel centers, and values at the border are repeated. Shrinking does not average over
+    pixels.
     """
     down, across = _scale_weights(images.shape[-2], height), _scale_weights(images.shape[-1], width)
     return down @ images @ across.T
 
 
 def _scale_weights(before: int, after: int) -> np.ndarray:
-    """Return [after, before] weights that interpolate along one axis."""
+    """Return the weights that interpolate along one axis, of shape [after, before]."""
     at = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
     low = np.minimum(at.astype(int), max(before - 2, 0))
     weights = np.zeros((after, before))

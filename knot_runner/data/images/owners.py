@@ -13,11 +13,11 @@ NOBODY = -1
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """Round ``exact`` [clients, classes] >= 0 to integers (int64) with the same column sums, which are integers.
+    """Round the non-negative ``exact``, of shape [clients, classes], to integers with the same (integer) column sums.
 
-    Largest remainders, class by class: every entry is rounded down or up. The amount that earlier classes lost by
-    rounding is added to a client's remainder, so that a client with small shares of many classes also gets its share of
-    all images.
+    Each class is rounded by the method of largest remainders: every entry is rounded down or up. What a client lost by
+    rounding in earlier classes is added to its remainder, so that a client with small shares of many classes also gets
+    a fair share of all images.
     """
     floors = np.floor(exact + 1e-9).astype(np.int64)
     rest = np.clip(exact - floors, 0, None)
@@ -33,9 +33,9 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Return the number of images per client and class, int64 [clients, classes].
+    """Return the number of images per client and class, int64 of shape [clients, classes].
 
-    ``owner`` [N]: the client of each image, or NOBODY.
+    ``owner``: the client of each of N images, or NOBODY, shape [N].
     """
     owned = owner != NOBODY
     cells = owner[owned] * classes + labels[owned]
@@ -43,9 +43,10 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
 
 
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owner of every image, int64 [N].
+    """Return the owner (the number of the client, or NOBODY) of each of N images, int64 of shape [N].
 
-    Each client gets ``counts`` [clients, classes] random images of each class. The remaining images have no owner.
+    ``counts``, of shape [clients, classes], is the number of random images of each class that each client gets. The
+    remaining images have no owner.
     """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -56,9 +57,10 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owners of test images with ``labels`` [N]: each class is divided in the proportions of ``counts``.
+    """Return the owner of each of N test images: each class is divided in the proportions of ``counts``.
 
-    A class that no client trains on is divided in proportion to the clients' training images.
+    ``labels`` [N] are the classes of the test images, and ``counts`` the clients' training images by class. A class
+    without training images is divided in proportion to the clients' total numbers of training images.
     """
     sizes = np.bincount(labels, minlength=counts.shape[1])
     totals = counts.sum(0)
@@ -75,12 +77,12 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Return the client number of each image in ``images``, or NOBODY; None if the source has no owners."""
+    """Return the client number of each of ``images``, or NOBODY; None if the data source has no owners."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return a partition with one client per owner. ``numbers`` has the owner's number for each training example."""
+    """Return a partition with one client per owner; ``numbers`` has the owner's number of each training example."""
     owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = _positions(numbers, clients)
@@ -144,7 +146,7 @@ TEST_SHARE = 1 / 6
 
 
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Return the partition of Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
+    """Return a partition as in Ditto's script ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
     The numbers in that script are settings. Client u has the classes (u + j) mod C of the C classes with training
     images, j = 0..classes_per_client-1. It has n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum
@@ -174,10 +176,11 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return each client's rows: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
+    """Return each client's rows: for each of k classes, the next images of this class.
 
-    The images of each class are shuffled. If too few images of a class remain, its first images are used again. No
-    client has an image twice, because its labels are distinct.
+    ``labels`` are the classes of each client, and ``counts`` the numbers of images, both of shape [clients, k]. The
+    images of each class are shuffled. If too few images of a class remain, the first images of this class are used
+    again. No client gets an image twice, because the classes of a client are distinct.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
     start, rows = dict.fromkeys(pools, 0), []

@@ -37,7 +37,7 @@ from knot_runner.util.errors import UserError, counted, nearest
 
 #: Default of ``partition.floor``: minimum number of examples of each class at each client (FLex&Chill's public code).
 FLOOR = 10
-#: ``partition.kind`` -> remedy if a client would have no images
+#: ``partition.kind`` -> advice in the message if a client would have no images
 REMEDIES = {
     "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
     "pairs": "Use fewer clients, or groups of classes with more examples",
@@ -47,7 +47,7 @@ REMEDIES = {
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     """Return the partition of ``task`` that ``settings`` (one of ``PARTITION_SETTINGS``) and ``seed`` determine.
 
-    Test images follow the class proportions of each client's training images, unless the partition says otherwise.
+    By default, a client's test images have the class proportions of the client's training images.
 
     Raises:
         UserError: A setting cannot be satisfied, or a client would have no training images.
@@ -74,7 +74,7 @@ def partition_rng(seed: int, kind: str) -> np.random.Generator:
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """Return the partition in which client ``owner[i]`` has training image i.
+    """Return the partition in which client ``owner[i]`` holds training image i.
 
     Each client's test images follow the class proportions of its training images.
     """
@@ -104,8 +104,8 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition as FLex&Chill's later public code.
 
-    Each client first gets a minimum number of images. The remaining images of each class are divided by Dir(alpha)
-    shares.
+    Each client first gets a minimum number of images of each class. The remaining images of each class are divided in
+    proportions drawn from Dir(alpha).
     """
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
@@ -130,8 +130,8 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Partition by a Dirichlet mixture of classes per client (Hsu et al. 2019).
 
-    The prior is alpha * C times the class frequencies, which equals Dir(alpha, ..., alpha) for equally frequent
-    classes. As alpha grows, clients become IID for any frequencies.
+    The parameters of the Dirichlet distribution are alpha * C times the class frequencies; for equally frequent
+    classes, this is Dir(alpha, ..., alpha). As alpha grows, the clients' data become IID for any class frequencies.
     """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
@@ -140,9 +140,9 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     prior = settings.alpha * len(present) * left[present] / left.sum()
     mixtures[:, present] = rng.dirichlet(prior, clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
-    while needs.any():  # each pass meets all needs or uses up a class
+    while needs.any():  # each pass meets all needs or exhausts a class
         weights = mixtures * (left > 0)
-        spent = weights.sum(1) < 1e-12  # clients whose classes are used up get images of any class
+        spent = weights.sum(1) < 1e-12  # their classes are exhausted: images of any class
         weights[spent] = left
         sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
@@ -173,7 +173,7 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
     """Return groups of neighboring classes.
 
-    The groups are pairs, or larger groups if ``clients`` // 2 is less than the number of pairs.
+    The groups are pairs of classes, or larger if ``clients`` // 2 is less than the number of pairs.
 
     Raises:
         UserError: There are too few classes.
@@ -188,8 +188,8 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Return a partition in which each group of classes has at least two clients (FedWaD's public code).
 
-    The groups of further clients are drawn uniformly. A class is divided equally among the clients of its group.
-    Clients are ordered by group.
+    The groups of the remaining clients are drawn uniformly. Each class is divided equally among the clients of the
+    group that contains the class. Clients are ordered by group.
     """
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
@@ -245,7 +245,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: object, task: ImageTask, rng: np.random.Generator) -> str:
-    """Return the defect of a ``partition`` of ``task`` (type, number of clients, invalid rows); "" if it is valid."""
+    """Return what is wrong with a ``partition`` of ``task`` (type, number of clients, rows); "" if it is valid."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)
@@ -261,8 +261,8 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
     return ""
 
 
-#: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, and their settings to
-#: ``PARTITION_SETTINGS``.
+#: ``partition.kind`` -> function of (settings, task, random generator) that returns a partition. Plug-ins may add
+#: functions, and the classes of their settings to ``PARTITION_SETTINGS``.
 PARTITIONS: Table[Callable[[Any, ImageTask, np.random.Generator], Partition]] = Table("PARTITIONS", {
     "natural": _natural,
     "iid": _iid,

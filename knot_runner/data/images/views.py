@@ -19,7 +19,7 @@ GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
-    """Return ``images`` transformed by ``view``, float32 in 0..1, with the same labels, in the same order."""
+    """Return ``images`` transformed by ``view``, float32 in 0..1, with unchanged labels and order."""
     if view == "none":
         return images
     shown = {"gray": gray, "edges": edges, "half": half_size}[view](unit_pixels(images.pixels, np.float32))
@@ -32,23 +32,23 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     The task gets the shape of these images, and the mean and standard deviation of each of their channels.
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
-    std = [float(value) or 1.0 for value in channels.std(1)]  # a constant channel keeps its values
+    std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel
     shape = list(train.pixels.shape[1:])
     return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """Return the weighted channel sum [N, 1, H, W] of pixels [N, 3, H, W]. Images with one channel are unchanged."""
+    """Return gray images of shape [N, 1, H, W] from color images [N, 3, H, W]; gray images are unchanged."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
 
 
 def edges(pixels: np.ndarray) -> np.ndarray:
-    """Return the edges [N, 1, H, W] of images [N, C, H, W] in 0 to 1.
+    """Return edge images of shape [N, 1, H, W], values 0 to 1, from images of shape [N, C, H, W].
 
-    The value is the gradient magnitude of the gray image by the two Sobel kernels, divided by its largest possible
-    value 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
+    The value of a pixel is the magnitude of the gray image's gradient, from the two Sobel kernels, divided by the
+    largest possible magnitude 4 sqrt(2). Beyond the border, the nearest pixel is repeated.
     """
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
@@ -58,6 +58,6 @@ def edges(pixels: np.ndarray) -> np.ndarray:
 
 
 def half_size(pixels: np.ndarray) -> np.ndarray:
-    """Return the mean of each 2x2 block of pixels: [N, C, H, W] -> [N, C, H/2, W/2]."""
+    """Return the mean of each 2x2 block of pixels, of shape [N, C, H/2, W/2], from images of shape [N, C, H, W]."""
     count, channels, height, width = pixels.shape
     return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

@@ -1,1 +1,4 @@
-"""Logit chilling (FLex&Chill, arXiv 2401.09986): its probe, figures and tables. The method is part of the core."""
+"""Logit chilling (FLex&Chill, arXiv 2401.09986): temperature probe, figures and tables.
+
+The method, training with a softmax temperature below 1, is part of the core.
+"""

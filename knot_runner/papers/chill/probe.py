@@ -1,8 +1,9 @@
-"""The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
+"""The temperature probe: how the softmax temperature changes gradients, decision boundaries and outputs.
 
-For each temperature, the probe computes the norm of each image's gradient at the input layer (3.1.1, Fig. 1). It also
-computes how far one training step moves the image's distance to the decision boundary (3.1.2, Fig. 2). Details that the
-paper does not specify are settings (:class:`ProbeSettings`). One model serves all three figures.
+The probe reproduces FLex&Chill section 3.1, Fig. 1 to 3. For each temperature, it computes the norm of each image's
+gradient at the input layer (3.1.1, Fig. 1), and by how much one training step changes the image's distance to the
+decision boundary (3.1.2, Fig. 2). Details that the paper does not specify are settings (:class:`ProbeSettings`). All
+three figures use the same model.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _ROWS = 256
 def probe_part(
     number: int, state: Tensors, context: RunContext, network: Network, data: ImageData, device: torch.device
 ) -> Tensors | None:
-    """Return part ``number`` of a probe on ``data``, on the CPU; None after the last part.
+    """Return the arrays of part ``number`` of a probe on ``data``, on the CPU; None after the last part.
 
-    ``state``: the results of the previous parts.
+    ``state``: the arrays of the previous parts.
 
     Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The other parts are arrays of
     ``probe.safetensors`` for K temperatures:
@@ -81,7 +82,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
     If every image is classified correctly, use the first image and print a warning. The paper does not say which image
-    of its class it shows.
+    of the class is shown.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
     is_wrong = logits.argmax(1) != config.shown_class
@@ -89,7 +90,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
         note(
             f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are correct; showing the first"
         )
-    chosen = int(is_wrong.int().argmax())  # 0 where none is wrong
+    chosen = int(is_wrong.int().argmax())  # index 0 if no image is misclassified
     shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in config.temperatures]
     return {
         "softmax.probabilities": torch.stack(shares),
@@ -108,7 +109,7 @@ class Probed:
     progress: Progress
 
     def batches(self, rows: Tensor, size: int = _ROWS, stage: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield normalized images [n, C, H, W] float32 and labels [n] of ``rows``, ``size`` at a time.
+        """Yield batches of ``rows``: normalized images of shape [n, C, H, W], float32, and labels, with n <= ``size``.
 
         If ``stage`` is given, report the progress under this name.
         """
@@ -124,9 +125,9 @@ class Probed:
 
 
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
-    """Return the model's weights and buffers after ``warm_epochs`` of centralized training at T=1 (0: initial values).
+    """Return the weights and buffers of the probed model, after ``warm_epochs`` epochs of centralized training at T=1.
 
-    The paper says only "an initial neural network".
+    With ``warm_epochs=0``, these are the initial values. The paper says only "an initial neural network".
     """
     settings = context.settings
     warm_epochs = context.method.warm_epochs
@@ -141,7 +142,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
         )  # fmt: skip
         request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
         context.progress("central training", 0, 1, f"{warm_epochs} epochs")
-        trained = Loop(network, data, data, device, torch.float32).train_client(request)  # tests nothing
+        trained = Loop(network, data, data, device, torch.float32).train_client(request)  # without evaluation
         context.progress("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
@@ -150,7 +151,7 @@ def start_probe(context: RunContext, network: Network, data: ImageData, device: 
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
-    """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] for ``rows`` [N], on the CPU."""
+    """Return ``gradients.norm``, float32 [K, N], and ``gradients.right``, uint8 [N], for N ``rows``, on the CPU."""
     parts = []
     for images, labels in probed.batches(rows, stage="gradient norms"):
         parts.append(gradient_norms(probed.model, images, labels, config.temperatures))
@@ -161,18 +162,18 @@ def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 def gradient_norms(
     model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
 ) -> tuple[Tensor, Tensor]:
-    """Return norms [K, n] of the gradients of CE(z / T, y) at the input layer, and whether images are correct [n].
+    """Return the norms of the gradients of CE(z / T, y), shape [K, n], and whether each of n images is correct, [n].
 
-    The gradient is with respect to the weights (without bias) of the first linear or convolutional layer, and is
-    computed from the gradient of this layer's output. One forward pass serves all temperatures. The model must process
-    each image independently of the others, as in evaluation mode.
+    Each of the K ``temperatures`` has one norm per image. The gradient is with respect to the weights (without bias) of
+    the first linear or convolutional layer, and is computed from the gradient of this layer's output. One forward pass
+    serves all temperatures. The model must process each image independently of the others, as in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
     with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0].detach(), output))):
         logits = model(images.detach().requires_grad_())
     layer_input, layer_output = seen
-    patches = layer_input[:, None]  # [n, L, inputs] of the layer's L output positions; of a linear layer one
+    patches = layer_input[:, None]  # [n, L, inputs] for L output positions; a linear layer has one
     if isinstance(layer, nn.Conv2d):
         unfolded = F.unfold(layer_input, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
         patches = unfolded.transpose(1, 2)
@@ -180,27 +181,28 @@ def gradient_norms(
     for temperature in temperatures:
         down = logit_gradients(logits.detach(), labels, temperature)
         (output_gradients,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
-        if patches.shape[1] == 1:  # the norm of one product g x^T is the product of the norms
+        if patches.shape[1] == 1:  # |g x^T| = |g| |x|
             norms.append(output_gradients.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1))
-        else:  # of sum_l g_l x_l^T
+        else:  # norm of sum_l g_l x_l^T
             norms.append((output_gradients.flatten(2) @ patches).flatten(1).norm(dim=1))
     return torch.stack(norms), logits.argmax(1) == labels
 
 
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Return (softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
+    """Return the gradient of CE(z / T, y) with respect to the logits z, (softmax(z / T) - y) / T, shape [n, C] (eq. 2).
 
-    For the true class, p - 1 is computed as minus the sum of the other probabilities. This stays accurate if p rounds
-    to 1.
+    For the true class, p - 1 is computed as minus the sum of the other probabilities. This form stays accurate if p
+    rounds to 1.
     """
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
 
 
-#: Number of images in a batch. Each image has its own weights (2 million, 8 MB, with McMahan's CNN).
+#: Number of images in a batch. After its step, each image has its own copy of the weights (2 million, 8 MB, with
+#: McMahan's CNN).
 _OWN_WEIGHTS = 16
-#: The first interval is [0, attack_limit / 2**DOUBLINGS]. Its upper end then doubles up to this many times.
+#: The first search interval is [0, attack_limit / 2**DOUBLINGS]; the upper end doubles up to this many times.
 DOUBLINGS = 12
 
 
@@ -208,8 +210,7 @@ DOUBLINGS = 12
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tensors:
     """Return the arrays of the boundary (Fig. 2) for the M images of ``rows`` that the model misclassifies, on the CPU.
 
-    They are ``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1];
-    see :func:`probe_part`.
+    The arrays are described in :func:`probe_part`, part 2.
     """
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
@@ -237,13 +238,15 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
-    """Return the smallest epsilon [n] that changes the predicted class (FGSM on the loss of the current prediction).
+    """Return for each of n images the smallest FGSM step size epsilon that changes the predicted class, shape [n].
 
-    At this epsilon, ``forward(images + epsilon * sign(gradient))`` first has a different argmax.
+    The gradient is that of the cross-entropy with the predicted class. At this epsilon, the argmax of
+    ``forward(images + epsilon * sign(gradient))`` first differs.
 
-    For a misclassified image, a change to any other class counts. The upper end of the interval doubles until the
-    decision changes, followed by bisection. A change and its reversal within one interval [e, 2e] are not detected.
-    Pixels are not clipped to their range. The result is inf if the decision does not change up to ``attack_limit``.
+    For a misclassified image, a change to any other class counts. The upper end of the search interval doubles until
+    the decision changes; bisection follows. If the decision changes and changes back within one interval [e, 2e], this
+    is not detected. Pixels are not clipped to their range. The result is inf if the decision does not change up to
+    ``attack_limit``.
     """
     with torch.enable_grad():
         moved = images.detach().requires_grad_()
@@ -252,7 +255,7 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
         direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
 
     def narrowed(low: Tensor, high: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the intervals after a test at ``size`` [n]; a test at ``low`` changes nothing."""
+        """Return the intervals after testing the step sizes ``size`` [n]; a test at ``low`` changes nothing."""
         changed = forward(images + size[:, None, None, None] * direction).argmax(1) != decision
         return torch.where(changed, low, size), torch.where(changed, size, high)
 
@@ -269,7 +272,7 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
 
 
 def _excess(logits: Tensor, target: Tensor) -> Tensor:
-    """Return log(exp(CE) - 1) [n]. Its gradient has the same sign as the gradient of CE(z, target).
+    """Return log(exp(CE) - 1), shape [n], whose gradient has the same sign as the gradient of CE(z, target).
 
     Unlike the gradient of CE, this gradient does not vanish if the target's probability rounds to 1. This happens after
     a step at a low temperature.
@@ -279,10 +282,10 @@ def _excess(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
-    """Return each parameter [n, ...] after one SGD step on CE(z / T, y), separately for each image.
+    """Return the parameters after one SGD step on CE(z / T, y) with each of n images alone, each of shape [n, ...].
 
-    All steps start from the same model. The model is in evaluation mode, because a batch of one image has no statistics
-    for BatchNorm.
+    All n steps start from the same parameters. The model is in evaluation mode, because BatchNorm cannot compute
+    statistics of a single image.
     """
     weights: Tensors = dict(model.named_parameters())
 

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ARRAYS = "probe.safetensors"
-#: The arrays of :func:`knot_runner.papers.chill.probe.probe_part`, with the images of all seeds, as ``gradients_norm``.
+#: The arrays of :func:`knot_runner.papers.chill.probe.probe_part`, concatenated over seeds; ``gradients.norm`` is named
+#: ``gradients_norm``.
 Probe = SimpleNamespace
 BINS = 70
 #: Smallest norm drawn in Fig. 1, as a share of the largest norm.
 MIN_NORM = 1e-5
-#: Value up to which the axis of Fig. 2 is linear. Beyond, the axis is logarithmic.
+#: Absolute value up to which the axis of Fig. 2 is linear. For larger values, the axis is logarithmic.
 LINEAR = 0.01
 QUANTILES = ("5%", "25%", "median", "75%", "95%")
 PERCENTS = (5, 25, 50, 75, 95)
@@ -115,7 +116,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     if not any(len(probe.boundary_before) for probe in probes.values()):
         raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
     figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)
-    heights = {temperature: i for i, temperature in enumerate(colors)}  # the hottest on top
+    heights = {temperature: i for i, temperature in enumerate(colors)}  # highest temperature on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     rows = []
     lines = []
@@ -161,7 +162,7 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
     rows = []
     lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        label = int(probe.softmax_label[0])  # of the lowest seed
+        label = int(probe.softmax_label[0])  # the probe with the lowest seed
         names = runs[0].result.labels.names
         classes = np.arange(len(names))
         by_temperature = zip(probe.temperatures, probe.softmax_probabilities[:, classes], strict=True)
@@ -184,7 +185,7 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
 
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
-    """Return probes by setting, and the colors of their temperatures."""
+    """Return a dict from setting to probe, and a dict from temperature to color."""
     probes = {}
     for name, members in by_name(runs).items():
         stored = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]

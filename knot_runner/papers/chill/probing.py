@@ -1,4 +1,4 @@
-"""The temperature probe as a run, which computes the arrays of the figures and the metrics from one model."""
+"""The temperature probe as a run, which computes the arrays of the figures and the metrics of one model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.util.files import LogRow, write_atomic
 
-#: Arrays [K, ...] whose mean for each of the K temperatures is logged.
+#: Arrays with one row per temperature, shape [K, ...]; the mean of each row is logged.
 LOGGED = ("gradients.norm", "boundary.after", "boundary.right")
 
 

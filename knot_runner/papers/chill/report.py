@@ -3,8 +3,9 @@
 The first table shows results by case (FLex&Chill Tables 1 and 2). The second compares accuracy and loss by round with
 the output printed in FLex&Chill's public notebook.
 
-Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T). "Rounds to target" is the number of rounds trained until
-the target is reached. The paper's Table 1 prints the 0-based index of the last of these rounds, which is one less.
+Runs at different temperatures are paired by seed. Speed-up = rounds(T=1) / rounds(T). "Rounds to target" is the number
+of rounds trained until the target is reached. The paper's Table 1 counts rounds from 0 and prints the index of the last
+of these rounds, which is one less.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ if TYPE_CHECKING:
 
 #: The paper counts rounds from 0, so its numbers are one less than the rounds trained.
 FROM_0 = 1
-#: Temperature of the runs that set the target, and the reason why a target is unknown.
+#: Temperature of the runs whose best accuracy is the target, and the message if the target is unknown.
 WARM = 4.0
 NO_TARGET = "no target, since its T=4 run is missing"
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """Return a row per temperature (and learning rate control), and a block of columns per case.
+    """Return a row per temperature (and per learning rate control), and a block of columns per case.
 
-    ``options``: ``target`` (best_of_T4 or an accuracy) and ``cases`` (name -> settings of the case's runs).
+    ``request.options`` has ``target`` (``best_of_T4`` or an accuracy) and ``cases`` (name -> settings of the case's
+        runs). A learning rate control trains at T=1 with learning rate lr / T.
 
     Raises:
         UserError: An option is invalid.
@@ -78,7 +80,7 @@ def _rows(
 ) -> tuple[list[TableRow], tuple[str, ...]]:
     """Return a table row per key in ``frame``, and the heads of the rows.
 
-    ``groups``: group -> (case, column of ``frame``) for each of its cells. ``printed``: names of the columns of
+    ``groups``: group of columns -> (case, column of ``frame``) of each cell. ``printed``: the column names of
     ``table``, in order.
     """
     keys = hottest_first(frame.key)
@@ -91,7 +93,7 @@ def _rows(
             for case, name in places:
                 of_cell = frame[(frame.key == key) & (frame.case == case)]
                 theirs: list[float] = []
-                if table and key == RowSetting(key.temperature):  # the paper has no controls or other settings
+                if table and key == RowSetting(key.temperature):  # the paper has no other rows
                     theirs = table.values.get(case, {}).get(key.temperature, [])
                 paper = dict(zip(printed, theirs, strict=False)).get(name)
                 has_gap = comparable(of_cell.run) and not other_data(case, of_cell.run, table)
@@ -104,7 +106,7 @@ def _rows(
 def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> TableCell:
     """Return the cell with the mean of column ``name`` over ``rows``, next to the ``paper``'s value.
 
-    If seeds miss the target, the number of rounds to the target is a text such as ``>300 (2 of 3)``.
+    If some seeds do not reach the target, the cell of the rounds to the target is a text such as ``>300 (2 of 3)``.
     """
     cell = aggregate(rows[name].dropna(), rows, paper, has_gap, TOPS.get(name.partition(" ")[0]))
     if name != "rounds":
@@ -117,7 +119,7 @@ def _cell(rows: pd.DataFrame, name: str, paper: float | None, has_gap: bool) -> 
 
 
 def trace(request: TableRequest) -> Parts:
-    """Return a row per temperature with accuracy and loss at T, after each round that the printed table shows.
+    """Return a row per temperature, with the accuracy and the loss at T after each round that the printed table shows.
 
     Rounds are counted from 1.
 
@@ -150,7 +152,7 @@ def trace(request: TableRequest) -> Parts:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> Iterator[str]:
-    """Yield lines that list the seeds excluded from the mean rounds and speed-up, with reasons.
+    """Yield lines that list the seeds excluded from the means of rounds and speed-up, with reasons.
 
     ``rows``: the rows of one case in :func:`chilling_frame`.
     """
@@ -166,7 +168,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> Iterator[str]:
-    """Yield lines that report missing runs, data other than the paper's, and the source of the paper's values.
+    """Yield lines on missing runs, on data that differ from the paper's, and on the source of the paper's values.
 
     ``rows``: :func:`case_rows` of ``runs``.
     """
@@ -184,8 +186,8 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
     Args:
         rows: Result of :func:`case_rows`.
         curves: Learning curve of each finished run, by run id.
-        target: Accuracy to reach, or "best_of_T4": the best accuracy of the T=4 run with the same case, seed
-            and other settings.
+        target: Accuracy to reach; or "best_of_T4", the best accuracy of the T=4 run with the same case, seed and other
+            settings.
 
     Returns:
         The frame with ``other`` (further settings), ``finished``, ``ran`` (number of rounds), ``goal`` (accuracy to
@@ -216,7 +218,7 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: list[str]) -> pd.DataFrame:
-    """Return for each row the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
+    """Return each row's ``values`` from the run at ``temperature`` with equal case, other settings and seed."""
     keys = ["case", "other", "seed"]
     twins = frame[frame.key == frame.other.map(lambda other: RowSetting(temperature, other=other))]
     return frame[keys].merge(twins, "left", keys)[values]
@@ -227,11 +229,11 @@ SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "
 
 
 def _column(metric: str, head: str, title: str, digits: int = 2, **more: Any) -> ColumnGroup:
-    """Return a column without its case."""
+    """Return a group of one column, whose case is set later."""
     return ColumnGroup("", title, (), digits, metric, head=head, **{"paper_digits": digits, **more})
 
 
-#: Column -> its description. Losses at T cannot be ranked over temperatures: each T has a different loss.
+#: Column -> its description. A loss at T depends on T, so these losses cannot be ranked over temperatures.
 CHILLING_COLUMNS = {
     "accuracy": _column("accuracy_percent", "accuracy", "in percent"),
     "delta": _column("delta_points", "vs T=1", "accuracy less that of T=1 at the same seed, in points", signed=True),
@@ -241,14 +243,17 @@ CHILLING_COLUMNS = {
     "rounds": _column("rounds", "rounds", "rounds trained until the target is met", 1, paper_digits=0),
     "speedup": _column("speedup", "speed-up", "rounds of T=1 / rounds at the same seed"),
 }
-#: Column of a share, or the first word of its name -> its largest value.
+#: Column of a share, or the first word of the column's name -> largest value of the share.
 TOPS = {"accuracy": 100.0, "acc": 100.0, "f1": 1.0}
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}
 
 
 def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, float | str]:
-    """Return run id -> best accuracy of the T=4 run with the same seed and other settings, or why it is unknown."""
+    """Return a dict from run id to the best accuracy of the T=4 run with equal seed and other settings.
+
+    If this accuracy is unknown, the value is the reason (text).
+    """
     frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")
     goals = [NO_TARGET if math.isnan(goal) else goal for goal in frame.goal]
     return dict(zip(frame.run_id, goals, strict=True))

@@ -1,4 +1,4 @@
-"""Table rows for federated runs at several temperatures, by case, temperature, rate control and other settings."""
+"""Table rows of federated runs, by case, temperature, learning rate control and other settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Settings that a row describes by itself.
+#: Settings that the key of a row already contains.
 SHOWN_KEYS = ("method.temperature", "method.lr_control")
-#: The metric by which cases are told apart.
+#: The metric whose :func:`variant` separates cases.
 OVERALL = f"metrics.{ACCURACY}.ALL"
 
 
@@ -36,7 +36,7 @@ class RowSetting:
 
     @property
     def heads(self) -> tuple[str, str]:
-        """Return the training temperature as the paper prints it, and the other settings ("" for plain chilling)."""
+        """Return the training temperature in the paper's notation, and the other settings as text ("" without any)."""
         if self.control:
             return "1", f"rate=lr/{self.temperature:g}, {self.other}".removesuffix(", ")
         return f"{self.temperature:g}", self.other
@@ -52,12 +52,12 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     """Return :func:`run_rows` of ``runs`` with two more columns: ``case`` and ``key`` (a :class:`RowSetting`).
 
     The frame has one row per seed, ordered by ``cases`` (other cases follow, as requested) and by
-    :func:`hottest_first`. If the runs of a case evaluate several kinds of models (:func:`variant`), each further kind
-    becomes a separate case. A learning rate control at T=1 is identical to the T=1 run, so it counts once.
+    :func:`hottest_first`. If the runs of a case evaluate several kinds of models (:func:`variant`), each kind after the
+    first becomes a separate case. A learning rate control at T=1 is identical to the T=1 run, so it counts once.
 
     Raises:
         UserError: A run is not federated.
-        ValueError: Two different runs have the same cell.
+        ValueError: Two different runs have the same case, key and seed.
     """
     rows = run_rows(runs)
     rows["case"] = [case_of(run, cases) for run in runs]
@@ -80,5 +80,5 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Return the distinct ``keys`` by decreasing temperature, each learning rate control after its temperature."""
+    """Return the distinct ``keys``, sorted by other settings, then by decreasing temperature, controls last."""
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))

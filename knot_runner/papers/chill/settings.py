@@ -1,4 +1,4 @@
-"""The temperature probe: its settings, and its entry in the table of families."""
+"""Settings of the temperature probe, and registration of its method family."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ProbeSettings:
     temperatures: list[Positive]
     #: epochs of centralized training at temperature 1 before the probe
     warm_epochs: StepsOrNone
-    #: Fig. 1: maximum number of images for gradients
+    #: Fig. 1: maximum images for gradients
     images: Items
-    #: Fig. 2: maximum number of images; misclassified ones are used
+    #: Fig. 2: maximum images, of which misclassified images are used
     boundary_images: Items
     #: Fig. 2: learning rate of the step
     step_lr: Positive
-    #: Fig. 2: largest perturbation, in normalized pixels; images that do not flip are skipped
+    #: Fig. 2: largest perturbation, in normalized pixels; images whose predicted class stays the same are skipped
     attack_limit: Positive
-    #: Fig. 2: bisection steps within the first interval that flips
+    #: Fig. 2: bisection steps within the first interval in which the class changes
     attack_steps: Annotated[Depth, AT_LEAST_ONE]
     #: Fig. 3: class number of the image
     shown_class: Annotated[int, NOT_NEGATIVE]

@@ -1,7 +1,8 @@
 """Tables of clustered federated learning: accuracy by graph and support next to the vanilla algorithm (FedWaD 1-5).
 
-A row is a data set, an algorithm and a number of clients. A column is a structure of the clients' data, a graph and a
-support size. Runs without clusters are the vanilla algorithm and have no support size.
+Each row is a combination of data set, algorithm and number of clients. Each column is a combination of a partition type
+(the paper's "structure" of the clients' data), a similarity graph and a support size S (the number of points of
+FedWaD's measure). Runs without clusters are the vanilla algorithm and have no support size.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 #: ``partition.kind`` -> the paper's name of the structure; other partitions keep their name.
 STRUCTURES = {"pairs": "strong", "shards": "none"}
-#: Averaging of the clients' accuracies -> its description in the table.
+#: Weighting of the clients' accuracies in the mean -> its description in the table.
 ACCURACY_WEIGHTINGS = {
     "clusters": "mean over clusters; within a cluster, clients weighted by test {examples}",
     "weighted": "mean over clients, weighted by test {examples}",
     "unweighted": "mean over clients, unweighted",
 }
-#: Weighting of the published tables; weighting that is independent of the choice of clusters.
+#: Weighting in the published tables, and a weighting whose mean does not depend on the clusters.
 PRINTED = "clusters"
 BY_IMAGES = "weighted"
 GRAPH = "method.clustering.graph"
@@ -72,15 +73,15 @@ UPLIFT = "mean uplift"
 CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 #: The paper's mean and standard deviation of a cell; None if not printed.
 PrintedPair = tuple[float | None, float | None]
-#: A pair per column of the paper's table.
+#: One such pair (mean, standard deviation) per column of the paper's table.
 PrintedRow = list[PrintedPair] | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """Return a row per data set, algorithm and number of clients, plus one row of gains per data set.
+    """Return a row per data set, algorithm and number of clients, plus a row per data set with the gain of clustering.
 
-    Each structure and weighting (``metrics``, from :data:`ACCURACY_WEIGHTINGS`) has a block of columns. The paper's
-    values appear only in the block with the paper's weighting.
+    Each structure and each weighting of clients (``request.metrics``, from :data:`ACCURACY_WEIGHTINGS`) has a block of
+    columns. The paper's values appear only in the block with the paper's weighting.
 
     Raises:
         UserError: A run does not belong in this table.
@@ -167,7 +168,7 @@ def _cell(rows: pd.DataFrame, has_gap: bool, column: GridColumn, weighting: str,
 def _uplift(
     members: pd.DataFrame, needed: Sequence[str], column: GridColumn, weighting: str, printed: PrintedPair
 ) -> TableCell:
-    """Return the gain of clustering over vanilla: mean and standard deviation over rows.
+    """Return the cell with the gain of clustering over the vanilla algorithm: mean and standard deviation over rows.
 
     The cell is empty unless all ``needed`` rows exist, because the mean over a subset of rows is not comparable.
     """
@@ -180,7 +181,7 @@ def _uplift(
     gains = (means[column.key] - means[vanilla.key]).to_numpy()
     if np.isnan(gains).any():
         return TableCell(paper=mean, paper_std=std)
-    spread = float(gains.std()) if len(gains) > 1 else None  # undefined for one row
+    spread = float(gains.std()) if len(gains) > 1 else None  # undefined for a single row
     counts = by_row.count().unstack().loc[needed]
     seeds = int(counts[[column.key, vanilla.key]].min(axis=None))
     planned = int(by_row.size().unstack().loc[needed, column.key].min())
@@ -188,18 +189,18 @@ def _uplift(
 
 
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
-    """Return one row per table cell and seed.
+    """Return a frame with one row per table cell and seed.
 
-    The columns of :func:`run_rows` are followed by ``row`` (:func:`row_name`) and its parts, and by ``column``
-    (:class:`GridColumn`) and its ``key``. Finished runs also have their accuracy over clients in percent, for each of
-    :data:`ACCURACY_WEIGHTINGS`.
+    The frame has the columns of :func:`run_rows`, the row's name (``row``, :func:`row_name`) and the arguments of that
+    name, and ``column`` (a :class:`GridColumn`) with the column's ``key``. For finished runs, a column per weighting in
+    :data:`ACCURACY_WEIGHTINGS` has the accuracy over clients in percent.
 
-    ``algorithms``: method -> its name in the paper; other methods keep their names. A vanilla run that is requested
-    once per support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.
+    ``algorithms``: method -> the paper's name of the method; other methods keep their names. A vanilla run is requested
+    once per support size, but counts once. Rows are ordered by ``cases`` and ``algorithms``, then by number of clients.
 
     Raises:
         UserError: This table has no row for a run.
-        ValueError: Two different runs have the same cell.
+        ValueError: Two different runs have the same cell and seed.
     """
     import pandas as pd
 
@@ -221,7 +222,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     columns = ["data", "algorithm", "clients", "other", "row", "column", "key", *ACCURACY_WEIGHTINGS]
     frame = run_rows(runs).join(pd.DataFrame(cells, columns=columns))
     percent = 100 * frame[list(ACCURACY_WEIGHTINGS)].astype(float)
-    vanilla = percent[BY_IMAGES].where(frame.key.str.endswith(VANILLA))  # one cluster: its mean is that by images
+    vanilla = percent[BY_IMAGES].where(frame.key.str.endswith(VANILLA))  # one cluster: same as the mean over images
     frame = frame.assign(**percent.assign(**{PRINTED: percent[PRINTED].fillna(vanilla)}))
     frame = one_per_seed(frame, ["row", "key"], lambda row: f"{row.row}, {row.key}")
     frame = frame.assign(
@@ -233,7 +234,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """Return the columns that occur in any row: the strong structure first, then no structure, then others.
+    """Return the columns that occur in any row: first those of the strong structure, then of no structure, then others.
 
     Within a structure, vanilla comes first, followed by the other columns by increasing support. At equal support,
     affinity graphs precede nearest-neighbor graphs, which are ordered by the number of neighbors.

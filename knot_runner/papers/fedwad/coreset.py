@@ -1,8 +1,8 @@
 """Coresets of clients' data (FedWaD 4).
 
-A joint coreset represents the data of all clients. In each epoch, some clients send gradients with respect to its
-points (D.2). Alternatively, each client learns a coreset from its own data, and the union of all coresets serves as a
-nearest-neighbor classifier.
+A coreset is a small set of points whose Wasserstein distance to the data is small. A joint coreset represents the data
+of all clients: in each epoch, some clients send gradients with respect to the coreset's points (D.2). Alternatively,
+each client learns a coreset from its own data, and the union of all coresets serves as a nearest-neighbor classifier.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Maximum number of training samples with which the finished coreset is compared.
 COMPARED = 2000
-#: Clients drawn per epoch if ``participants`` is null (paper).
+#: Clients drawn per epoch if the setting ``participants`` is null (as in the paper).
 PARTICIPANTS = 10
-#: Largest coordinate of a coreset's points. The square of a larger one overflows.
+#: Largest absolute coordinate of a coreset's points. The square of a larger coordinate overflows.
 MAX_COORDINATE = 1e150
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """``points`` [N, d] of all training examples, and the ``rows`` of each client."""
+    """All N training examples as ``points`` of shape [N, d], and the ``rows`` of ``points`` that each client holds."""
 
     points: np.ndarray
     rows: list[np.ndarray]
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """Return the run's inputs, with all examples and the sorted rows that train the image encoder (None: all rows).
+    """Return the run's inputs, with all examples and the sorted rows that the image encoder trains on (None: all).
 
     Raises:
         UserError: The examples cannot be read or partitioned, or no image would train the encoder.
@@ -71,7 +71,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Learn one coreset of all clients' data, and compare it with a sample of the data."""
+    """Learn one coreset of all clients' data, and compute its distance to a sample of the data."""
     config, task, seed = context.method, inputs.task, context.settings.seed
     context.begin()
     space = feature_space(context, config, task)
@@ -96,7 +96,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     context.progress("epochs", 1, 1, "done")
     points = state["points"].numpy()
     compared = subsample(np.concatenate(clients.rows), COMPARED, numpy_generator(seed, "coreset", "compared"))
-    distance, _ = gradient(points, Measure(clients.points[compared]))  # the objective
+    distance, _ = gradient(points, Measure(clients.points[compared]))  # the objective of the descent
     labels = nearest_labels(points, clients.points, task.train.labels)
     record_coresets(context, inputs, space, record, rows, points, {"labels": torch.from_numpy(labels)})
     record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
@@ -109,9 +109,9 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Run one epoch: the participants send gradients, and the points take one step.
+    """Run one epoch: the participating clients send gradients, and the coreset's points take one optimizer step.
 
-    The participants are sampled with (seed, epoch).
+    The draw of the participants is seeded by (seed, epoch).
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     count = min(config.participants or PARTICIPANTS, len(clients.rows))
@@ -143,25 +143,28 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], step: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Return the distance between ``points`` [K, d] and samples of ``client``, and its gradient [K, d].
+    """Return the distance between ``points`` and samples of ``client``, and the gradient; both arrays are [K, d].
 
-    ``config.distance`` selects the kind of distance. Random draws are keyed by ``run`` and ``step``.
+    ``config.distance`` selects the kind of distance. Random draws are seeded by ``run`` and ``step``.
     """
     rows = subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *step))
     sample = clients.points[rows]
-    if config.distance == "exact":  # the server must then see the samples: the baseline, not federated
+    if config.distance == "exact":  # a baseline that is not federated: the server sees the samples
         return gradient(points, Measure(sample))
     return federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *step))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Raise :class:`UserError` if points are not finite or so large that their squares overflow."""
-    if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
+    if not np.abs(points).max() < MAX_COORDINATE:  # NaN also takes this branch
         raise UserError(f"with {lr}, the coreset diverged in {where}. Use a smaller rate", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return for each of ``points`` [K, d] the label of the nearest one of ``samples`` [n, d] (FedWaD 4)."""
+    """Return the label of the nearest sample for each of K ``points``, shape [K] (FedWaD 4).
+
+    ``points`` has shape [K, d], and ``samples`` has shape [n, d].
+    """
     return labels[squared_distances(points, samples).argmin(1)]
 
 
@@ -169,10 +172,11 @@ def record_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
     points: np.ndarray, more: dict[str, Tensor],
 ) -> None:  # fmt: skip
-    """Write ``coreset.safetensors``, and record the facts that both kinds of coreset report.
+    """Write ``coreset.safetensors``, and record the facts that runs of both kinds of coreset report.
 
-    ``rows``: the log of the learning. The file holds ``points`` as ``codes``, the decoded images as ``points`` (image
-    tasks only), and ``more``. The fact ``shape`` is the shape of an image, or the number of features of a text.
+    ``rows``: the log rows of the descent. In the file, ``codes`` is the argument ``points``, ``points`` are the decoded
+    images (image tasks only), and ``more`` are further arrays. The fact ``shape`` is the shape of an image, or the
+    number of features of a text.
     """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
@@ -228,16 +232,17 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
 
 
 def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
-    """Return the mean of ``right`` (bool [T]) over all test examples (weighted) and over clients (unweighted).
+    """Return two accuracies: ``weighted``, over all test examples, and ``unweighted``, the mean over clients.
 
-    ``tests``: the test rows of each client.
+    ``right``: whether each of T test examples is classified correctly, bool [T]. ``tests``: the test rows of each
+        client.
     """
     shares = [right[rows].mean() for rows in tests if len(rows)]
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted rows of the training images for the encoder, and the sorted rows for the clients.
+    """Return the sorted rows on which the encoder trains, and the sorted rows that are divided among the clients.
 
     Without an encoder, the clients get all ``count`` rows.
 
@@ -256,9 +261,9 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return the coreset [K, d] of one client's samples, and the distance between both before the last step.
+    """Return the coreset of one client's samples, shape [K, d], and its distance to the samples before the last step.
 
-    Draws depend on (seed, client, epoch) only.
+    Random draws depend only on (seed, client, epoch).
 
     Raises:
         UserError: The points diverge.
@@ -274,9 +279,9 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
 
 
 def own_labels(points: np.ndarray, clients: Clients, labels: np.ndarray) -> np.ndarray:
-    """Return the label of each point of all coresets, [M K], given ``points`` [M, K, d] of M clients.
+    """Return the labels of the points of all coresets, shape [M * K], given ``points`` of M clients, shape [M, K, d].
 
-    Each point takes the label of the nearest sample of its own client.
+    A point gets the label of the nearest sample of the client that learned the point.
     """
     parts = zip(points, clients.rows, strict=True)
     return np.concatenate([nearest_labels(coreset, clients.points[rows], labels[rows]) for coreset, rows in parts])

@@ -67,7 +67,7 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
 
 
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
-    """Return panel (task and settings that differ) -> row (distance, points, seed) -> run."""
+    """Return a dict from panel (task and differing settings) to a dict from row (distance, points, seed) to run."""
     cases: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if len(run.result.shape) != 3:
@@ -80,7 +80,7 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
 
 
 def _strip(run: CoresetRun) -> np.ndarray:
-    """Return one run's coreset as a strip of images [H, K * (W + gap), C], sorted by label."""
+    """Return a run's K coreset images side by side, sorted by label: one image of shape [H, K * (W + gap), C]."""
     kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
     images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)

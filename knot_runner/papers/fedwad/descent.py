@@ -1,8 +1,8 @@
-"""Wasserstein coresets (Claici et al. 2018): points that descend along the gradient of a distance to samples.
+"""Wasserstein coresets (Claici et al. 2018): gradient descent of points on a distance to samples.
 
 In the federated version (FedWaD 4, D.2), the server holds the points, a client holds the samples, and both run FedWaD.
-The gradient is computed from the distance between the points and the last interpolating measure. This measure and the
-transport plan are held constant, so the server needs no further information from the client.
+The server computes the gradient of the distance between the points and FedWaD's last interpolating measure, with this
+measure and the transport plan held constant. The server therefore needs no further information from the client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BETAS, TINY = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The ``points`` [K, d], and Adam's moments ``first`` and ``second`` [K, d]."""
+    """The ``points`` and Adam's moments ``first`` and ``second``, each of shape [K, d]."""
 
     points: np.ndarray
     first: np.ndarray
@@ -42,7 +42,10 @@ def first_descent(count: int, dimension: int, scale: float, rng: np.random.Gener
 def descent_step(
     state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float, count: int
 ) -> Descent:
-    """Return ``state`` after step number ``count``, from 1, of size ``lr`` against ``gradient`` [K, d]."""
+    """Return ``state`` after an optimizer step of size ``lr`` along the negative ``gradient`` of shape [K, d].
+
+    ``count``: the number of the step, counted from 1, which Adam's bias correction uses.
+    """
     if optimizer == "sgd":
         return replace(state, points=state.points - lr * gradient)
     slow, slower = BETAS
@@ -53,7 +56,7 @@ def descent_step(
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
-    """Return W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
+    """Return W2 between the uniform measure on ``points`` of shape [K, d] and ``target``, and the gradient, [K, d].
 
     With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) with respect to c_i is
     (c_i / K - (P y)_i) / W2.
@@ -66,9 +69,9 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Return FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and a gradient [K, d] for the points.
+    """Return FedWaD's distance of ``points`` [K, d] to ``sample`` [n, d], and a gradient for the points, [K, d].
 
-    The gradient covers the part of the distance between the points and the last interpolating measure.
+    The gradient is that of the distance between the points and the last interpolating measure only.
     """
     distance = distance_between(Measure(points), Measure(sample), options, draws)
     return distance.value, gradient(points, distance.xi)[1]

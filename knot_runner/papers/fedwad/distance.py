@@ -1,6 +1,7 @@
-"""A run that computes one federated Wasserstein distance.
+"""A run that computes one federated Wasserstein distance by FedWaD.
 
-The run records the distance, its value after each iteration, the exact distance, and the time for each of them.
+The run records the federated distance, its value after each iteration, the exact distance, and the time to compute the
+federated and the exact distance.
 """
 
 from __future__ import annotations
@@ -85,10 +86,11 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
 def _measured(
     context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
-    """Return FedWaD's result without and with its trace, the exact distance, and the seconds of FedWaD and exact.
+    """Return FedWaD's results without and with the trace (values by iteration), the exact distance, and the seconds.
 
-    In approximate mode the trace doubles the cost, so FedWaD runs twice with the same draws: once for the trace and
-    once for the time. In exact mode the trace is free, and one run gives both.
+    The seconds are those of FedWaD and of the exact distance. In approximate mode, the trace doubles the cost, so
+    FedWaD runs twice with the same draws: once for the trace and once for the time. In exact mode, the trace is free,
+    and a single computation gives both.
     """
     samples = Measure(task.first), Measure(task.second)
     options = context.method.fedwad
@@ -97,7 +99,7 @@ def _measured(
         options = replace(options, support=samples[0].size)
     draws = partial(numpy_generator, context.settings.seed, "federated distance")
     federated = partial(distance_between, *samples, options, draws)
-    wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
+    wasserstein(Measure(task.first[:1]), samples[1])  # warm-up: a first call is slower
     traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
     bare = traced
     if options.mode == "approximate" or options.privacy:
@@ -117,7 +119,7 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Value]) -> tuple[Valu
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """``first`` [n, d] from N(0, c I) and ``second`` [m, d] from N(mean, c I), float64, drawn independently.
+    """Two independent samples, float64: ``first``, [n, d], from N(0, c I), and ``second``, [m, d], from N(mean, c I).
 
     Both distributions have the same covariance, so their 2-Wasserstein distance equals the distance between their
     means.
@@ -138,7 +140,7 @@ class Gaussians:
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Return both samples, each from its own random stream.
+    """Return both samples, each drawn with a separate random stream.
 
     The first sample has ``settings.samples`` points, and the second has ``settings.samples // settings.ratio`` points.
     The second mean is at distance ``offset`` from 0 along (1, ..., 1).

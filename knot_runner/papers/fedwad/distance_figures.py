@@ -1,7 +1,7 @@
 """Figures of the federated distance.
 
-One figure shows the interpolating measure and the error after each iteration (FedWaD Fig. 3). The other shows running
-time and error against the number of samples (Fig. 2, 8, 9).
+One figure shows the interpolating measure and the error after each iteration (FedWaD Fig. 3). The other figure shows
+running time and error against the number of samples (Fig. 2, 8, 9).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: The paper's names of two methods: exact interpolating measures, and the exact distance of all samples in one place.
+#: The paper's names of two methods: FedWaD with exact interpolating measures, and the exact distance, centralized.
 EXACT_MODE = "FedWaD-e"
 CENTRAL = "WD"
-#: If the ratio of an axis's ends is smaller, the axis also has labels between powers of ten.
+#: If the highest value of an axis is less than this many times the lowest, labels between powers of ten are added.
 NARROW = 100
-#: Settings that a method's name, the panel titles or the axes already show.
+#: Settings that the method's name, the panel titles or the axes already show.
 OF_METHOD = ("method.fedwad.mode", "method.fedwad.support")
 OF_SAMPLES = ("task.samples", "task.ratio", "task.dimension")
 MEASURE_NAMES = "measures.safetensors"
@@ -82,9 +82,9 @@ def methods_of(
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return name -> its line style.
+    """Return a dict from method name to line style.
 
-    Exact mode is dashed and drawn on top, because by Theorem 1 its line often coincides with another line.
+    The line of exact mode is dashed and drawn on top, because it often coincides with another line (Theorem 1).
     """
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(dict.fromkeys(names)):
@@ -108,7 +108,7 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
     figure, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0])
-        axes.sharex(grid[0])  # one scale, so that they compare
+        axes.sharex(grid[0])  # one scale, so that panels can be compared
         axes.sharey(grid[0])
         axes.margins(0.15)  # room for the samples' names
         axes.set_title(name)
@@ -134,9 +134,10 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
 
 
 def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
-    """Return points of |quantity / exact distance - 1| by iteration, counted from 1.
+    """Return a frame with |quantity / exact distance - 1| of each run after each iteration, counted from 1.
 
-    A run has no points of a quantity that it does not record, and none at all if the exact distance is 0.
+    The quantities are FedWaD's value, the server's value, and the sum of distances. A run has no rows for a quantity
+    that it does not record, and no rows at all if the exact distance is 0.
     """
     import pandas as pd
 
@@ -151,7 +152,7 @@ def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
     kept = {}
-    for key, points in arrays(run, MEASURE_NAMES).items():  # the first two dimensions; on a line the second is 0
+    for key, points in arrays(run, MEASURE_NAMES).items():  # first two dimensions; 0 if there is one
         kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2] if points.ndim == 2 else points
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T
@@ -192,7 +193,7 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
             for run in of_method:
                 result = run.result
                 size = result.samples[0]
-                # every run measures the exact distance: its time is the mean over those of a seed
+                # every run measures the exact distance; its time is the mean over the runs of a seed
                 central = (CENTRAL, result.seconds.exact, result.exact)
                 for method, seconds, value in (central, (name, result.seconds.federated, result.value)):
                     error = abs(value / result.closed_form - 1)
@@ -209,7 +210,7 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
         end = curve.iloc[-1]
         if quantity == "seconds":
             lines.append(f"{case}, {name}: n={end.place:,} in {end.value:.3g} s")
-        else:  # follows the seconds
+        else:  # the row of errors follows the row of seconds
             lines[-1] += f", relative error {end.value:.2g}"
     for (case, quantity), axes in places.items():
         axes.set(xlabel="n", ylabel=QUANTITIES[quantity], title=case)

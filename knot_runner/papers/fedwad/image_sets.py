@@ -1,4 +1,4 @@
-"""Several image data sets as one task in which each data set is a client. Distances between data sets use this task."""
+"""Several image data sets as one task, in which each data set is a client, for distances between data sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from knot_runner.papers.fedwad.settings import ImageSetsSettings
 from knot_runner.provenance.fingerprints import Opened, absent
 from knot_runner.util.errors import UserError
 
-#: Sets of ``source=embedded``: name -> function that changes the pixels [N, C, H, W] uint8 of a quarter of the digits.
+#: Data sets of ``source=embedded``: name -> function that transforms a quarter of the digits (pixels of shape [N, C, H,
+#: W], uint8).
 STAND_INS = {
     "digits": lambda pixels: pixels,
     "other digits": lambda pixels: pixels,
@@ -31,7 +32,7 @@ NamedSet = tuple[str, Images, list[str]]
 
 
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
-    """Return the training images of all sets, concatenated and scaled to ``settings.shape``, and each set's rows.
+    """Return one task with the training images of all sets, scaled to ``settings.shape``, and the rows of each set.
 
     Classes are named "set: class", so class names are unique across sets. The task has no test images.
 
@@ -61,7 +62,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
-    """Yield disjoint sets of scikit-learn's digits, each with every fourth image."""
+    """Yield disjoint sets of scikit-learn's digits. Each set has every fourth image."""
     notes.append(EMBEDDED_NOTE.format(name=settings.name, sets=", ".join(settings.sets)))
     digits = read_digits(settings.shape)
     for number, (name, change) in enumerate(STAND_INS.items()):
@@ -72,7 +73,7 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedS
 def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[NamedSet]:
-    """Yield each set that exists. Add to ``notes``, and add read and missing files to ``files``."""
+    """Yield each data set that exists. Append messages to ``notes``, and files read or found missing to ``files``."""
     for name, image_task in settings.sets.items():
         if gone := _missing(settings, name, root):
             for entry in gone:
@@ -93,7 +94,7 @@ def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
 
 
 def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
-    """Return the missing files of a set of ``source=local`` that will be skipped; [] if the set exists.
+    """Return the missing files of a local data set that will be skipped; [] if the data set exists.
 
     Raises:
         UserError: The set is not in ``settings.may_be_missing``, or only some of its files exist.
@@ -114,7 +115,7 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
 def _scaled(images: Images, shape: list[int]) -> Images:
     """Return ``images`` at the height and width of ``shape``.
 
-    Images of this size are returned unchanged. Other images are scaled bilinearly to float32 in 0..1.
+    Images that already have this size are returned unchanged. Other images are scaled bilinearly to float32 in 0..1.
     """
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images

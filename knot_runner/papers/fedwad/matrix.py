@@ -1,4 +1,4 @@
-"""A run on the distances between all clients' data, or between data sets."""
+"""A run that computes the distances between all clients' data, or between data sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, read_examples
 from knot_runner.util.errors import UserError
 
-#: Maximum number of data sets in one record. Clustering has no such limit.
+#: Maximum number of data sets or clients in one run. Clustering has no such limit.
 MAX_LABELS = 500
 
 
@@ -61,7 +61,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
-    """Return the examples and the rows of each client of the partition, or of each data set.
+    """Return the examples, and the partition: the rows of each client, or of each data set.
 
     Raises :class:`UserError`.
     """

@@ -1,7 +1,7 @@
 """Figures of distances between data sets or clients.
 
-They show distance maps, comparisons with exact distances (FedWaD Fig. 6, 15), and distances and computing time along
-one setting (Fig. 13, 14).
+One figure shows maps of distances and compares them with exact distances (FedWaD Fig. 6, 15). The other figure shows
+distances and computing time as a function of one setting (Fig. 13, 14).
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-#: Maximum number of data sets for which the map shows names and distances. Larger maps show only planted groups.
+#: Maximum number of data sets for which the map shows names and distances. Larger maps show only the groups that the
+#: partition planted.
 _MAX_NAMED = 8
 MATRIX_NOTE = "Squared distances, each map with its own colors; the diagonal, which is 0, is left blank."
-#: Setting -> its symbol and the title of the axis. The figure uses the first of these settings that varies.
+#: Setting -> its symbol and the title of the axis. The x axis is the first of these settings in which the runs differ.
 ALONG = {
     "method.otdd.samples": ("n", "samples of each data set (n)"),
     "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
@@ -54,7 +55,7 @@ ALONG = {
 FEDWAD = {
     "method.otdd.fedwad.support": "S", "method.otdd.fedwad.iterations": "K", "method.otdd.fedwad.t": "t",
 }  # fmt: skip
-#: Maximum number of pairs that are drawn separately. For more pairs, the figure shows their mean.
+#: Maximum number of pairs of data sets with separate lines. For more pairs, the figure shows their mean.
 MAX_PAIRS = 6
 _COURSE_NOTE = "Means over seeds. Seconds: time of the whole matrix divided by its pairs, also for runs that reuse it."
 EXACT = "exact"
@@ -72,7 +73,7 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     """
     by_setting: dict[tuple[str, str], dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
-        setting = other, _solver_name(run, FEDWAD)  # an exact distance has no S, K or t: it counts once
+        setting = other, _solver_name(run, FEDWAD)  # exact distances have no S, K or t, and count once
         by_setting.setdefault(setting, {}).setdefault(run.seed, run)
     is_fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     drawn = f"of seed {min(run.seed for run in runs)}"
@@ -115,9 +116,9 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
     """Return the agreement of approximate distances ``ours`` [M] with ``exact`` distances [M].
 
     Returns:
-        Spearman's rank correlation, the share of pairs of distances that both lists have in the same order, and the
-        median ratio to the exact distance (NaN if an exact distance is 0). None for M < 2, or if all distances of one
-        list are equal.
+        Spearman's rank correlation; the share of all pairs of distances that are in the same order in ``ours`` and
+        ``exact``; and the median ratio to the exact distance (NaN if an exact distance is 0). None for M < 2, or if all
+        distances in ``ours`` or all in ``exact`` are equal.
     """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
@@ -130,7 +131,7 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
 
 
 def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
-    """Draw ``matrix`` [N, N], with the names and groups of ``result``."""
+    """Draw the distances ``matrix`` of shape [N, N], with the names and groups in ``result``."""
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
     if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)
@@ -149,7 +150,7 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
 def distance_course(runs: list[MatrixRun]) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies.
 
-    This setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
+    The setting is samples, iterations or support. Each pair of data sets has a color, and each combination of other
     settings has a marker. Exact distances are dashed lines. All values are written to a CSV file next to the PNG, and
     the values at the end of the axis are returned as lines.
 
@@ -181,16 +182,17 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.grid(color=GRID_GRAY)
         axes.set(xlabel=label, ylabel=quantity, axisbelow=True)
-    shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
+    shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # colors of pairs
     side_legend(figure, shown | {plain(solver): {"color": GRAY, **look} for solver, look in looks.items()})
     numbers = csv_text(("of", "by", sign, *BAND_HEADS), courses.itertuples(index=False), digits=6)
     return Drawing(figure, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
 def _courses(runs: list[MatrixRun], varied: list[str]) -> pd.DataFrame:
-    """Return the squared distances ``of`` each pair ``by`` solver, then the seconds per pair of each solver.
+    """Return a frame with the squared distance of each pair (column ``of``) by solver (column ``by``), and the seconds.
 
-    Exact distances have neither K nor S, so they are constant along these axes.
+    The rows with the seconds per pair follow the distances. Exact distances have neither K nor S, so they are constant
+    along these settings.
     """
     import pandas as pd
 
@@ -211,14 +213,14 @@ def _courses(runs: list[MatrixRun], varied: list[str]) -> pd.DataFrame:
 
 
 def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:
-    """Return ``exact`` or ``FedWaD, S=10``. ``symbols``: key of a setting in the name -> its symbol."""
+    """Return ``exact`` or ``FedWaD, S=10``. ``symbols``: key of each setting in the name -> symbol of the setting."""
     if run.result.solver == EXACT:
         return EXACT
     return ", ".join(["FedWaD", *(f"{symbol}={run.setting(key)}" for key, symbol in symbols.items())])
 
 
 def _samples_of(run: MatrixRun) -> str:
-    """Return a key that is equal for runs with the same distances between the same samples."""
+    """Return a text that is equal for runs that measure the same distance between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
     samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
     return json.dumps(samples, sort_keys=True)

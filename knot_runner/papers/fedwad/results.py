@@ -28,8 +28,8 @@ class Spent:
 class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, with the exact distance and the closed form.
 
-    ``sums``, ``values``, ``support`` and ``server_only`` [K] have one value per iteration. For a random t,
-    ``server_only`` is empty.
+    ``sums``, ``values``, ``support`` and ``server_only`` have one value per iteration, shape [K]. If the position t on
+    the geodesic is random, ``server_only`` is empty.
     """
 
     mode: Literal["exact", "approximate"]
@@ -55,7 +55,7 @@ class DistanceResult(RunResult):
 
 @dataclass(kw_only=True)
 class MatrixResult(RunResult):
-    """Squared distances [N, N] between N data sets or clients: symmetric, with a zero diagonal."""
+    """Squared distances between N data sets or clients: a symmetric matrix of shape [N, N] with a zero diagonal."""
 
     names: list[str]
     matrix: list[list[Amount]]
@@ -79,11 +79,11 @@ class MatrixResult(RunResult):
 
     @property
     def distances(self) -> np.ndarray:
-        """Return the squared distance of each pair, [N (N - 1) / 2]."""
+        """Return the squared distance of each of the N (N - 1) / 2 pairs."""
         return np.array(self.matrix)[np.triu_indices(len(self.names), 1)]
 
     def by_kind(self) -> dict[str, np.ndarray]:
-        """Return the squared distances of all pairs and, with groups, of pairs within a group and between two groups.
+        """Return squared distances by kind of pair: all pairs and, with groups, pairs within and between groups.
 
         A kind without pairs is omitted.
         """
@@ -115,7 +115,7 @@ class _Coresets(RunResult):
 class CoresetResult(_Coresets):
     """One coreset of all clients' data.
 
-    ``classes_covered``: the number of classes among the samples nearest to its points.
+    ``classes_covered``: the number of classes among the samples that are nearest to the coreset's points.
     """
 
     classes_covered: Number
@@ -129,7 +129,7 @@ class CoresetResult(_Coresets):
 
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
-    """One coreset per client; their union classifies by the nearest neighbor."""
+    """One coreset per client. The union of all coresets is a nearest-neighbor classifier."""
 
 
 # ---------------------------------------------------------------------------------------------------------- summaries
@@ -164,7 +164,7 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 
 
 def matrix_summary(name: str, result: MatrixResult) -> Group:
-    """Return all distances for a few data sets, or the range of distances for many, also within and between groups."""
+    """Return all distances, or, for many data sets, only the ranges of distances: all, within and between groups."""
     samples = " to ".join(map(str, sorted({min(result.sizes), max(result.sizes)})))
     line = (
         f"{MATRIX_SOLVERS[result.solver]}; {result.pairs} pairs of {len(result.names)} data sets, {samples} samples "

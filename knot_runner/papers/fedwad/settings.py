@@ -115,7 +115,7 @@ class GaussiansSettings:
     source: Literal["generated"]
     #: size of the first sample
     samples: Items
-    #: size of the first sample divided by that of the second
+    #: ratio of sample sizes, first to second
     ratio: Items
     #: dimension of the samples
     dimension: Items
@@ -174,7 +174,8 @@ class ImageSetsSettings:
 def counted_distance(method: Config) -> Config:
     """Return the settings that affect the result.
 
-    In exact mode, "support" has no effect and is removed: xi starts with as many points as the first sample.
+    In exact mode, "support" has no effect and is removed: the interpolating measure starts with as many points as the
+    first sample.
     """
     exact = method["fedwad"]["mode"] == "exact"
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method

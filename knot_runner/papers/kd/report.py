@@ -1,4 +1,4 @@
-"""The table of distillation methods with each method's gain over the student alone, paired over seeds."""
+"""The table of distillation methods, with each method's gain over the student alone. Runs are paired by seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knot_runner.report.tables.methods import methods_by_data
 
 
 def gains_table(request: TableRequest) -> Parts:
-    """Return a table with each row's gain over the method ``options["reference"]`` and its best teacher's score."""
+    """Return a table with a method's score, its gain over ``options["reference"]``, and its best teacher's score."""
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
@@ -21,7 +21,7 @@ def gains_table(request: TableRequest) -> Parts:
             bases.setdefault(run.label, {})[run.seed] = run
 
     def gain(run: Run) -> float | None:
-        """Return the gain in points over the reference run with the same seed.
+        """Return the gain of ``run`` over the reference run with the same seed, in percentage points.
 
         The reference has the same label as the run, or else the first label.
         """

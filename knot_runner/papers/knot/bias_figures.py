@@ -1,7 +1,7 @@
-"""Figures of the teachers' probability biases.
+"""Figures of the teachers' biases: their mean predictions on random inputs.
 
-They show the teachers' predictions on random texts (KNOT App. D.1) and on sentence pairs that differ in one word (App.
-D.2).
+One figure shows the predictions on random texts (KNOT App. D.1), the other figure shows how predictions change if one
+word of a sentence changes (App. D.2).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
     width = 3.4 if len(shares) > 1 else 5.0
     figure, grid = panels(len(shares), width, 2.6, sharey=True)
     lines = []
-    heights = -np.arange(len(labels.names))  # the first label on top
+    heights = -np.arange(len(labels.names))  # first label on top
     for axes, (teacher, biases) in zip(grid, shares.items(), strict=True):
         rows = np.array(biases)  # [seeds, C]
         means = rows.mean(0)
@@ -98,7 +98,7 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
     The numbers are written to a CSV file next to the PNG, and returned as lines.
     """
     moves = probe_moves(runs)
-    heights = {model: -i for i, model in enumerate(moves.model.unique())}  # the first model on top
+    heights = {model: -i for i, model in enumerate(moves.model.unique())}  # first model on top
     probes = list(moves.groupby("probe", sort=False))
     figure, grid = panels(2, 4.6, 1.8 + 0.36 * len(heights), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
@@ -123,11 +123,12 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """Return the change of each ``model``'s predictions in each ``probe``, over its ``pairs`` of sentences.
 
-    Students come first, by method, then the model before distillation, then teachers.
+    Rows are ordered: students by method, the model before distillation, teachers.
 
-    ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels, in
-    units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ only in the
-    seed are pooled. Runs with the same seed share the models before distillation, so these models count once.
+    ``total_variation``: mean of half the L1 distance between the two predictions, 0 to 1. ``shift``: mean distance
+    between the two expected labels, in units of the coordinates. ``flips``: share of pairs whose most likely label
+    changes. Runs that differ only in the seed are pooled. Runs with the same seed share the models before distillation,
+    so these models count once.
     """
     import pandas as pd
 

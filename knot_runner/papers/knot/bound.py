@@ -1,6 +1,6 @@
-"""The generalization bound of a finished distillation (KNOT Theorem 5.2), computed from its stages.
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), computed from its stored stages.
 
-The stages are found in the store by planning the run again.
+Planning the run again gives the keys under which the stages are stored.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
         return measure_bound(context, federation, last.state, executor)
 
 
-#: Minimum number of texts in each part. The variance is undefined for one text.
+#: Minimum number of distinct training texts, and of held-out texts. The variance is undefined for one text.
 LEAST_TEXTS = 2
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: StageState, executor: Executor) -> Facts:
-    """Return the bound's record: terms for each form, losses, and explanatory notes.
+    """Return the record of the bound: the terms of each form of the bound, the losses, and explanatory notes.
 
     The function reads the stages that ``state`` names, and runs inference with the student on the transfer set.
 
@@ -110,7 +110,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
     bounds = {}
     for form in BOUND_FORMS if complexity else ():
-        # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
+        # the student's loss is an upper bound on the least loss in the class; the derived form needs the expected loss,
         # which the held-out mean estimates
         first = means["valid" if form == "derived" else "train"]
         second = second_term(form, classes, diameter, complexity["last_layer"]["value"])
@@ -143,13 +143,15 @@ class StudentPart:
     """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
     Attributes:
-        q: Probabilities [N, K, C] of the teachers.
-        weights: Teacher weights [N, K], normalized to sum to 1 for each text.
-        largest_sum: Largest sum of a text's weights in training.
-        losses: Exact losses [N] of the student, in [0, C_M].
+        q: Probabilities of K teachers for N texts and C labels, shape [N, K, C].
+        weights: Teacher weights of shape [N, K], normalized to sum to 1 for each text.
+        largest_sum: The maximum over texts of the sum of the K teacher weights that training used, before
+            normalization.
+        losses: The student's exact loss for each text, shape [N]; in the range from 0 to C_M, the largest distance
+            between two labels.
         start_loss: Mean loss of the student's initial model.
-        rows: Rows [N] of the stored examples.
-        dropped: Number of removed duplicates.
+        rows: The positions of the N texts among the stored examples.
+        dropped: The number of removed duplicates.
     """
 
     q: Tensor
@@ -167,8 +169,8 @@ def read_part(
 ) -> StudentPart:  # fmt: skip
     """Return the models' outputs on the stored examples ``rows`` of ``part``.
 
-    ``models``: the student and its initial model. ``points`` [C, d]: the labels. The training objective computes the
-    targets and weights.
+    ``models``: the student, and the model from which its training started. ``points`` [C, d]: the coordinates of the
+    labels. Targets and weights are those of the training objective.
     """
     store, settings = executor.resources.store, request.objective.settings
     artifacts = executor([model.predict("predictions", part.examples) for model in models])
@@ -185,7 +187,7 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Return each stored example's model input as bytes (token ids or pixels), for detecting duplicates."""
+    """Return the model input of each stored example as bytes (token ids or pixels), to detect duplicates."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -194,7 +196,7 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
-    """Return the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
+    """Return the rows with a key that occurs neither in ``seen`` nor earlier in ``keys``, and the union of both."""
     first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
     return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
 
@@ -202,9 +204,9 @@ def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]
 def _last_layer(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> dict[str, float]:
-    """Return the complexity of the last layer and related quantities.
+    """Return the quantities of :func:`last_layer_complexity` for the student.
 
-    The logits are divided by the student's temperature, and so are these quantities.
+    The student's logits are divided by its temperature, so these quantities are divided by the temperature, too.
     """
     head, weights = student.network.head, executor.resources.store.get(*student.weights).tensors()
     (predicted,) = executor([student.predict("features", request.train.examples, "features")])
@@ -218,7 +220,7 @@ def _last_layer(
 def _notes(config: KnotSettings, most: float, diameter: float) -> Iterator[str]:
     """Yield one line for each part of the training objective that the bound does not cover.
 
-    ``most``: largest sum of a text's weights in training.
+    ``most``: the maximum over texts of the sum of teacher weights in training. ``diameter``: C_M.
     """
     if not config.normalize:
         yield (

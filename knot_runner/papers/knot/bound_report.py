@@ -1,6 +1,6 @@
 """The generalization bound of a run as a terminal table, and its figure.
 
-The figure compares the bound with the quantity that it bounds: the gap between held-out and training loss, by number of
+The figure compares the bound with the gap between held-out and training loss, which it bounds, for several numbers of
 training texts.
 """
 
@@ -37,7 +37,7 @@ from knot_runner.util.files import Facts
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Columns of points: the name of the series, the seed, the number of texts N, and the value.
+#: Columns of the plotted frame: the name of the series, the seed, the number of texts N, and the value.
 POINT = ["name", "seed", "texts", "value"]
 #: Name of a measured series -> its key in the record.
 GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
@@ -55,8 +55,8 @@ GAP_NOTE = (
 def bound_figure(runs: list[Run]) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts.
 
-    The gap has 95% intervals over seeds. Next to it, the figure shows the terms that each bound adds to the training
-    loss. The returned lines give the slope of log gap against log N, which is -1/2 in the theorem.
+    The gap has 95% intervals over seeds. Further lines show the terms that each bound adds to the training loss. The
+    returned text lines give the slope of log gap against log N, which is -1/2 in the theorem.
     """
     points = gap_points(runs)
     bands = estimates(points, ["name"], "texts")
@@ -66,7 +66,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
         if name in GAPS:
             look = {"marker": "o", "lw": 2.2, "yerr": curve.high - curve.value}
         axes.errorbar(curve.texts, curve.value, color=nth_color(i), capsize=3, label=plain(name), **look)
-    diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
+    diameter = float(_record(runs[0])["diameter"])  # a bound above C_M is vacuous
     axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     log_scale(axes, "xy", powers_from=100.0)
@@ -80,7 +80,7 @@ def bound_figure(runs: list[Run]) -> Drawing:
 
 
 def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the gaps, and the terms that each bound adds to the training loss, by name, seed and number of texts.
+    """Return a frame of gaps, and of terms that bounds add to the training loss, by name, seed and number of texts.
 
     Raises:
         UserError: A run has no bound, or a record is damaged.
@@ -90,7 +90,7 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
     points = []
     for run in runs:
         record = _record(run)
-        texts = sum(record[part]["train"] for part in ("texts", "dropped"))  # duplicates differ from seed to seed
+        texts = sum(record[part]["train"] for part in ("texts", "dropped"))  # the same for all seeds
         values = {name: record["loss"][key] for name, key in GAPS.items()}
         for head, row in _bounds(record):
             values[f"{head}, {row['class']}".replace("held-out", "held out")] = row["second"] + row["third"]
@@ -99,11 +99,12 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def slope_of(gap: pd.DataFrame) -> Estimate | None:
-    """Return the slope of log gap against log N, averaged over seeds, from a series of :func:`gap_points`.
+    """Return the mean over seeds of the slope of log gap against log N, for one series of :func:`gap_points`.
 
-    Seeds with a gap of 0 or less are excluded, because the logarithm is undefined. None if no seed remains.
+    A seed with a gap of 0 or less is excluded, because the logarithm is undefined. The result is None if no seed
+    remains, or for fewer than two values of N.
     """
-    by_size = gap.pivot_table("value", "texts", "seed").dropna()  # [sizes of all seeds, seeds]
+    by_size = gap.pivot_table("value", "texts", "seed").dropna()  # rows: values of N that all seeds have
     rows = by_size.to_numpy().T
     rows = rows[(rows > 0).all(1)]
     if len(by_size) < 2 or not len(rows):
@@ -134,7 +135,7 @@ def _record(run: Run) -> Facts:
 
 
 def _bounds(record: Facts) -> list[tuple[str, Facts]]:
-    """Return the heading and the row of each bound in ``record``."""
+    """Return (heading, row) for each bound in ``record``."""
     return [(FORM_NAMES[row["form"]][0], row) for row in record["rows"]]
 
 
@@ -157,7 +158,7 @@ CLASS_NOTE = (
     "last_layer: assumes that the encoder and B were fixed in advance (a union over values of B "
     "adds the logarithm of their number to log(1/delta)), so this is no guarantee for KNOT."
 )
-#: Footnotes, with the keys of a record and of its complexity.
+#: Footnotes. In braces: keys of a record and of the record's complexity.
 RECORD_NOTES = (
     "Loss of the student (1-Wasserstein to its teachers): {loss[train]:.4g} on {texts[train]} training texts, "
     "{loss[valid]:.4g} on {texts[valid]} held out, gap {loss[gap]:.4g}. Gap minus that of the initial model: "
@@ -167,7 +168,7 @@ RECORD_NOTES = (
     "C_M = {diameter:.4g}, {classes} labels, delta = {delta:g}; held-out bounds over {checkpoints} checkpoints.",
 )
 COMPLEXITY_NOTE = "R^ = {value:.4g} +- {error:.4g} (Monte Carlo), at most {upper:.4g}; B = {norm:.4g}."
-#: Columns of numbers.
+#: Keys of a row that are columns of numbers.
 NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a constant"}
 

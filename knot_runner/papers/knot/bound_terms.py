@@ -1,4 +1,4 @@
-"""The generalization bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
+"""The generalization bound of KNOT's Theorem 5.2 in four forms, and bounds from held-out texts.
 
 With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
 most ``first + second + third``. L is the unregularized 1-Wasserstein distance between the outputs of student and
@@ -12,16 +12,16 @@ form            second                third                 source
 printed         32 K R                2 C_M K sqrt(K log(1/delta) / 2N)   Theorem 5.2 as it is printed
 derived         32 K C_M R            2 C_M sqrt(log(1/delta) / 2N)       the paper's lemmas F.1-F.4; Frogner et al.
 sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, for any student: docs/papers/knot.md
-sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ of these very texts
+sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ instead of R
 =============== ===================== ===================== ====================================================
 
-A bound never mixes terms of two forms. The loss is computed exactly for each text. The loss of the best constant
-prediction is a lower bound.
+R^ is the empirical complexity, computed on the training texts. All terms of a bound have the same form. The loss is
+computed exactly for each text. The loss of the best constant prediction is computed as a lower bound.
 
-The Rademacher complexity requires a declared class of logit functions; without one it is infinite. The class
-``last_layer`` assumes that the encoder was fixed before the texts were seen. It contains all last layers whose rows are
-no longer than the student's longest row. This gives no guarantee for KNOT, which trains the encoder on the same texts
-and determines the length from them.
+The Rademacher complexity requires that the class of logit functions is declared; without a class it is infinite. The
+class ``last_layer`` assumes that the encoder was fixed before the texts were seen. The class contains all last layers
+whose weight vectors have at most the norm of the student's longest weight vector. This gives no guarantee for KNOT,
+which trains the encoder on the same texts, so that the norm depends on the texts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DELTA = 0.05
 
 @dataclass(frozen=True)
 class BoundTerms:
-    """``first + second + third``, in units of the labels' coordinates. Terms that a bound does not have are 0."""
+    """The sum ``first + second + third``, in units of the label coordinates. A term that a bound lacks is 0."""
 
     first: float
     second: float
@@ -61,7 +61,7 @@ class BoundTerms:
 
 
 def label_diameter(points: Tensor) -> float:
-    """Return C_M: the largest Euclidean distance between two label points [K, d] (printed, section 5.3)."""
+    """Return C_M, the largest Euclidean distance between two of K label ``points``, of shape [K, d] (section 5.3)."""
     return float(ground_cost(points.double()).max())
 
 
@@ -76,10 +76,12 @@ def lipschitz_constant(diameter: float) -> float:
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
     """Return the complexity term of the bound.
 
-    ``complexity``: R_N, or the empirical R^_N of the sample, for the logit functions of one label.
+    ``complexity``: the Rademacher complexity R_N, or the empirical R^_N of the sample, of the logit functions of one
+        label.
 
     ``printed`` lacks the factor C_M of the paper's eq. 23 (``derived``). ``sharp`` is twice the complexity of the loss.
-    The loss complexity is at most sqrt 2 times its Lipschitz constant times the complexity of all logits (Maurer 2016).
+    By Maurer (2016), this complexity is at most sqrt 2 times the loss's Lipschitz constant times the sum of the
+    complexities of all logits.
     """
     if form == "printed":
         return 32 * classes * complexity
@@ -103,19 +105,20 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 
 
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """Return the mean + C_M sqrt(log(M / delta) / 2N) of held-out ``losses`` [N] in [0, C_M].
+    """Return Hoeffding's bound, mean + C_M sqrt(log(M / delta) / 2N), from N held-out ``losses`` between 0 and C_M.
 
-    The union bound over M ``checkpoints`` accounts for selecting the best checkpoint on these losses. This bound needs
-    no complexity.
+    The union bound over M ``checkpoints`` accounts for selecting the best checkpoint on these losses. The bound needs
+    no Rademacher complexity.
     """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
 
 
 def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """Return the bound of :func:`hoeffding` with the variance V of at least two ``losses``.
+    """Return the empirical Bernstein bound: like :func:`hoeffding`, but with the variance V of the losses.
 
-    It is mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1)) (Maurer & Pontil 2009, Theorem 4).
+    The bound is mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1)), for N >= 2 ``losses``
+    (Maurer & Pontil 2009, Theorem 4).
     """
     count, log = len(losses), math.log(2 * checkpoints / DELTA)
     second = math.sqrt(2 * float(losses.var(ddof=1)) * log / count)
@@ -133,10 +136,10 @@ def vacuous(total: float, diameter: float, constant: float) -> list[str]:
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
-    """Return the teacher ``weights`` [N, K], divided by their sum per text, so that the loss is in [0, C_M].
+    """Return the teacher ``weights`` of shape [N, K], divided by the sum over the K teachers of each text.
 
     Raises:
-        UserError: A text's weights are all 0.
+        UserError: All weights of a text are 0.
     """
     total = weights.double().sum(1, keepdim=True)
     none = int((total <= 0).sum())
@@ -152,15 +155,20 @@ CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
-    """Return sum_k W_k W1(p, q_k) [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
+    """Return the weighted, unregularized transport loss sum_k W_k W1(p, q_k) of each of N texts.
+
+    The student's predictions ``p`` have shape [N, C], the teachers' ``q`` [N, K, C]. ``weights`` W [N, K] sum to 1 per
+    text.
+    """
     return _teacher_costs(p, q, points)[0].mul(weights).sum(1)
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """Return the distribution [C] that is the best constant prediction, and a lower bound on the smallest mean loss.
+    """Return the best constant prediction (a distribution over C labels), and a lower bound on its mean loss.
 
-    The mean loss is convex in the prediction. Each cutting plane (Kelley 1960) is a subgradient over all texts. Planes
-    are added until the lower bound is within the share ``CONSTANT_TOLERANCE`` of the best loss found.
+    The mean loss over all texts is convex in the prediction. A subgradient of the mean loss at a prediction gives a
+    cutting plane, which is an affine lower bound (Kelley 1960). Planes are added until the difference between the best
+    loss found and the lower bound is at most ``CONSTANT_TOLERANCE`` times this loss.
     """
     from scipy.optimize import linprog
 
@@ -188,9 +196,9 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
 
 
 def _teacher_costs(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W1 of each text's prediction p [N, C] to each teacher's q [N, K, C].
+    """Return W1 between the prediction ``p`` [N, C] and each teacher's prediction ``q`` [N, K, C], for each of N texts.
 
-    The results are costs [N, K] and potentials [N, K, C].
+    The results are the costs, shape [N, K], and the dual potentials, shape [N, K, C].
     """
     pairs = p[:, None].expand(q.shape).reshape(-1, q.shape[2])
     costs, potentials = exact_transport(pairs, q.reshape(pairs.shape), points)
@@ -204,14 +212,16 @@ SIGN_DRAWS = 200
 
 
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
-    """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B from ``head`` [C, d].
+    """Return the empirical complexity R^ of the functions {x -> <w, phi(x)>: ||w||_2 <= B}.
+
+    ``features`` are phi(x) of N texts, of shape [N, d], and ``head`` [C, d] is the last layer, which determines B.
 
     R^ = B / N E||sum_i s_i phi_i||_2 is estimated from ``SIGN_DRAWS`` draws of the random signs s. By Jensen's
     inequality, R^ is at most B / N sqrt(sum ||phi_i||^2).
 
     Returns:
         ``value``: estimate of R^; ``error``: its Monte Carlo standard error; ``upper``: upper bound of R^;
-            ``norm``: B, the length of the last layer's longest row, including the bias.
+            ``norm``: B, the L2 norm of the last layer's longest row, including the bias.
     """
     count = len(features)
     norm = float(head.norm(dim=1).max())
@@ -229,7 +239,7 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def undeclared(network: Network) -> str:
-    """Return the reason why the complexity is undefined for a student with this ``network``; "" if it is defined."""
+    """Return why the complexity is undefined for a student with this ``network``; "" if the complexity is defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
         return f"the function class of model {spec.name} is unknown, so its complexity is infinite"

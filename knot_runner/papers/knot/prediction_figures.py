@@ -1,8 +1,8 @@
 """Figures of predictions and of the student's [CLS] vectors.
 
-The first figure shows the expected label by true class (KNOT Fig. 2). The second shows the L2 confidence ||p - B|| on
-the probability simplex of three labels, where B is the teacher's bias (Fig. 5). The third shows a t-SNE of the [CLS]
-vectors with their neighborhood purity (Fig. 6-8).
+The first figure shows the expected label by true class (KNOT Fig. 2). The second figure shows the L2 confidence ||p -
+B|| on the probability simplex of three labels, where B is the teacher's bias (Fig. 5). The third figure shows a t-SNE
+of the [CLS] vectors, and the share of nearest neighbors with the same label (Fig. 6-8).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Look of a box plot's median, mean and whiskers.
+#: Line styles of a box plot's median, mean and whiskers.
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
     "whiskerprops": {"color": GRAY},
     "capprops": {"color": GRAY},
 }
-#: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
+#: Corners of the drawn triangle. The distance between two corners of the simplex is sqrt(2).
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
 GREEN = "#007A3D"
@@ -77,7 +77,7 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
         parts = [part for run in members for part in predictions(run).values()]
         expected = pd.Series(np.concatenate([shares.astype(float) @ points[:, 0] for shares, _ in parts]))
         values = dict(list(expected.groupby(np.concatenate([truth for _, truth in parts]))))
-        positions = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
+        positions = np.array(list(values)) - 0.4 + width * (i + 0.5)  # boxes next to each other
         look = {"positions": positions, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
         boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
         shown[name] = boxes["boxes"][0]
@@ -109,7 +109,7 @@ def confidence(runs: list[StagesRun]) -> Drawing:
         raise UserError(f"the figure needs three labels, but the task has {len(names)}. Use task=nli", "task.labels")
     biases = run.result.bias or {}
     shares = np.array(list(biases.values()))  # [K, 3]
-    corners = np.linalg.norm(np.eye(3) - shares[:, None], axis=2)  # confidence [K, 3] in sure predictions
+    corners = np.linalg.norm(np.eye(3) - shares[:, None], axis=2)  # [K, 3]: confidence at each corner
     top = corners.max()
     figure, grid = panels(len(shares), 3.6, 3.5)
     lines = []
@@ -125,7 +125,7 @@ def confidence(runs: list[StagesRun]) -> Drawing:
 
 
 def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> Any:
-    """Draw the simplex of the three labels ``names`` around the bias ``share`` [3]; return the artist of the colors."""
+    """Draw the simplex of the three labels ``names`` with the bias ``share`` (shape [3]); return the colored artist."""
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
@@ -163,14 +163,14 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the share of nearest neighbors with the same label, and its expectation if labels were in random order.
+    """Return the share of nearest neighbors with the same label, and the expected share for randomly permuted labels.
 
-    ``vectors`` [M, H], ``labels`` [M].
+    ``vectors`` has shape [M, H], and ``labels`` has shape [M].
     """
     from sklearn.neighbors import NearestNeighbors
 
     count = min(NEIGHBORS, len(vectors) - 1)
-    near = NearestNeighbors(n_neighbors=count).fit(vectors).kneighbors(return_distance=False)  # without the point
+    near = NearestNeighbors(n_neighbors=count).fit(vectors).kneighbors(return_distance=False)  # not itself
     sizes = np.bincount(labels)
     chance = (sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1))
     return float((labels[near] == labels[:, None]).mean()), float(chance)
@@ -180,8 +180,8 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 def vector_figure(runs: list[StagesRun]) -> Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
-    Each panel shows the lowest seed. Its purity, which is also returned as a line, is the mean over seeds. t-SNE is
-    seeded.
+    Each panel shows the run with the lowest seed. The purity (share of nearest neighbors with the same label) is a mean
+    over seeds, in the panel and in the returned lines. t-SNE is seeded.
     """
     from sklearn.manifold import TSNE
 
@@ -197,7 +197,7 @@ def vector_figure(runs: list[StagesRun]) -> Drawing:
             kept = arrays(run, VECTORS)
             stored.append((kept["vectors"], kept["labels"]))
         vectors, truth = stored[0]
-        order = np.random.default_rng(0).permutation(len(vectors))[:_MAX_POINTS]  # no label covers the others
+        order = np.random.default_rng(0).permutation(len(vectors))[:_MAX_POINTS]  # mixes the labels
         points = vectors[order].astype(np.float64)
         perplexity = min(30.0, (len(points) - 1) / 3)
         x, y = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points).T

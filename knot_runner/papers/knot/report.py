@@ -1,6 +1,6 @@
 """Registration of KNOT's figures under their names in presets, and KNOT's Table 1.
 
-The table lists the data sets with their sizes, and the scores of models trained on each data set alone.
+Table 1 lists the data sets with their sizes, and the scores of the local models, each trained on one data set.
 """
 
 from __future__ import annotations

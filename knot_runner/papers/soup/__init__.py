@@ -1,1 +1,4 @@
-"""Comparison of model soups with other personalization methods. Fine-tuning and soups are part of the core."""
+"""Comparison of model soups (interpolations of weights) with other personalization methods.
+
+Fine-tuning and soups are part of the core.
+"""

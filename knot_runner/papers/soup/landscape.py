@@ -2,8 +2,8 @@
 
 A client's plane contains theta_0 (its model after the last round), theta_S (its last checkpoint), and theta_m (a
 checkpoint between them). b1 is theta_S - theta_0. b2 is the component of theta_m - theta_0 orthogonal to b1, scaled to
-the length of b1. The point (x, y) stands for the model theta_0 + x b1 + y b2. In addition to the fine-tuning state, the
-state holds ``path/<k>/<step>`` for the two drawn clients.
+the length of b1. The point (x, y) stands for the model theta_0 + x b1 + y b2. In addition to the entries of
+fine-tuning, the state has ``path/<k>/<step>``: checkpoints of the two drawn clients k.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 from knot_runner.papers.soup.settings import LandscapeSettings
 
-#: (client, the client's models) -> mean loss of each model on every client's test examples [models, K]; NaN for clients
-#: without test examples.
+#: Function of a client and its models -> mean loss of each model on the test examples of each of K clients, shape
+#: [models, K]; NaN for clients without test examples.
 Losses = Callable[[int, Iterable[ClientModel]], Tensor]
 #: Positions on the segment from theta_0 to theta_S at which the loss is measured to find the barrier.
 SEGMENT = [step / 20 for step in range(21)]
@@ -30,7 +30,7 @@ SEGMENT = [step / 20 for step in range(21)]
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane through ``origin`` [P], spanned by two orthogonal vectors [P] of equal length; all float64."""
+    """A plane in weight space: a point, and two orthogonal vectors of equal length; each float64 of shape [P]."""
 
     origin: Tensor
     first: Tensor
@@ -38,7 +38,7 @@ class Plane:
 
     @staticmethod
     def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
-        """Return the plane through three models [P].
+        """Return the plane through three models, each a vector of P weights.
 
         If ``between`` lies on the line through the other two models, no second direction exists and ``second`` is 0.
         """
@@ -50,21 +50,21 @@ class Plane:
         return Plane(start, first, second)
 
     def coordinates(self, theta: Tensor) -> tuple[float, float, float]:
-        """Return (x, y, distance from the plane) of a model [P], in units of the length of ``first``."""
+        """Return (x, y, distance from the plane) of the weights ``theta`` [P], in units of the length of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
         y = float(offset @ self.second / size) if self.second.any() else 0.0
         return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
 
     def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
-        """Return the model [P] at the point (x, y)."""
+        """Return the weights, shape [P], of the model at the point (x, y)."""
         return (self.origin + x * self.first + y * self.second).to(dtype)
 
 
 def plan(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return the fine-tuning requests of all clients, repeated for the drawn clients to store checkpoints."""
+    """Return the requests to fine-tune all clients, and later to repeat this for the drawn clients."""
     step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
         return finetune.plan(config, state, federation, round)
@@ -77,7 +77,7 @@ def fold(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the fine-tuning state, extended by the drawn clients' checkpoints."""
+    """Return the state after a round's training: as for fine-tuning, plus the checkpoints of the drawn clients."""
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:
@@ -99,7 +99,7 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """Return the two clients whose fine-tuned models gain the most accuracy on their held-out examples."""
+    """Return the two clients whose accuracy on their held-out examples increases most by fine-tuning."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
     return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
@@ -108,7 +108,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Return each drawn client's losses on its plane, as arrays, and the barrier between its first and last model."""
+    """Return, for each drawn client, the losses on the plane as arrays, and the barrier from first to last model."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
@@ -136,9 +136,10 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """Return how far the loss [S] along a segment rises above the straight line between its ends, at most.
+    """Return the largest height of the loss above the linear interpolation between the ends of a segment.
 
-    The result is negative if the loss lies below this line everywhere between the ends.
+    ``losses`` [S] are taken at equally spaced positions of the segment. The result is negative if the loss is below the
+    interpolation everywhere between the ends.
     """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
     line = (1 - weights) * losses[0] + weights * losses[-1]
@@ -153,9 +154,9 @@ def _axis(values: Tensor, count: int, margin: float) -> Tensor:
 
 
 def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:
-    """Return the mean loss [models, 2] on the client's own test examples and on all other clients' test examples.
+    """Return two mean losses per model, shape [models, 2]: on the client's test examples and on other clients'.
 
-    Other clients have equal weights. The ``models`` [P] use the running statistics of ``start``.
+    Other clients have equal weights. The ``models`` (weights of shape [P]) use the running statistics of ``start``.
     """
     table = losses(client, (ClientModel(theta, start.buffers) for theta in models))
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)

@@ -1,7 +1,8 @@
-"""Figures of clients' own models, and the table of their trade-offs.
+"""Figures of clients' personalized models, and a table of the trade-off between ID and OOD accuracy.
 
-They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the fine-tuning plane, and which
-clients' updates help each other.
+ID is the accuracy on a client's own test examples, OOD on other clients' test examples. The figures show ID against OOD
+accuracy during fine-tuning or along a soup, loss landscapes in the plane of fine-tuning, and which clients' updates
+improve each other's models.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
             starts.append(curves[-1][0])
             for point in facts.points:
                 numbers.append((name, run.seed, point.step, point.alpha, point.ood_accuracy, point.id_accuracy))
-        curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
+        curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2]: (OOD, ID), starting with the model of the last round
         axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
         (_, first), (ood, last) = curve[[0, -1]]
         lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
     axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
-    axes.margins(0.08)  # the star lies in a corner, whole
+    axes.margins(0.08)  # room for the star in a corner
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     side_legend(figure, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
@@ -109,10 +110,10 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
             loss = losses[:, :, part]
-            levels = np.linspace(loss.min(), np.quantile(loss, 0.95), 18)  # the corners would take all levels
+            levels = np.linspace(loss.min(), np.quantile(loss, 0.95), 18)  # otherwise, the corners would use all levels
             surface = axes.contourf(x, y, loss, levels=levels, cmap="viridis_r", extend="max")
             axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
-            axes.plot(*path.T[:2], marker="o", ms=3, lw=1.2, color="black")  # not the distance off the plane
+            axes.plot(*path.T[:2], marker="o", ms=3, lw=1.2, color="black")  # without the distance from the plane
             axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
             i, j = np.unravel_index(loss.argmin(), loss.shape)
             axes.plot(x[j], y[i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
@@ -154,11 +155,11 @@ def transfer_figure(runs: list[FederatedRun]) -> Drawing:
         stored = arrays(first, CLIENTS_FILE)
         matrix = stored["lambda"]
         groups = stored["groups"].tolist() if "groups" in stored else None
-        reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
+        reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large entries would make the others pale
         draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
         mark_clients(axes, groups, xlabel="update of client")
         axes.set_title(title, fontsize="small")
-        means = []  # over seeds, of what the results say
+        means = []  # means over seeds of the recorded facts
         for key, text in TRANSFER_MEANS.items():
             values = [getattr(_personalization(run).transfer, key) for run in seeds]
             if None not in values:
@@ -171,7 +172,7 @@ def transfer_figure(runs: list[FederatedRun]) -> Drawing:
 
 # ------------------------------------------------------------------------------------------------- table of trade-offs
 
-#: Default metrics of a table of kind personal.
+#: Default metrics of tables of the kind ``personal``.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
 #: Column of a personal table -> key of the number in the result's ``personalization``; "" for the number of steps.
 TRADE_OFFS = {
@@ -190,7 +191,7 @@ TRADE_OFF_LINE = (
 
 
 def personal_table(request: TableRequest) -> Parts:
-    """Return a table with the trade-offs of clients' own models."""
+    """Return a table of the trade-off between ID and OOD accuracy of personalized models."""
     columns = {group: functools.partial(_trade_off, key=key) for group, key in TRADE_OFFS.items()}
     return methods_by_data(request, ("ALL",), columns, [TRADE_OFF_LINE])
 

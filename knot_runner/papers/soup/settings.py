@@ -12,7 +12,7 @@ from knot_runner.config.strict import require
 
 @dataclass(kw_only=True)
 class TransferMatrixSettings(LocalSettings):
-    """Adds a combination of all client updates to the global model, W_k = W_0 + sum_i lambda_ki dW_i.
+    """Adds a combination of all clients' updates to the model of the last round, W_k = W_0 + sum_i lambda_ki dW_i.
 
     Gradient descent on held-out examples (``partition.valid``) learns lambda.
     """
@@ -34,7 +34,7 @@ class TransferMatrixSettings(LocalSettings):
     signed: bool
     #: penalty on the distance of lambda from its start
     l2: NotNegative
-    #: learn lambda on half of the held-out examples and keep the best on the other half
+    #: learn lambda on half of the held-out examples and keep the best lambda on the other half
     early_stop: bool
     #: deployed model; held-out examples already determine lambda
     select: Literal["last"]

@@ -1,11 +1,11 @@
-"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, with lambda learned on held-out examples.
+"""The transfer matrix lambda: W_k = W_0 + sum_i lambda_ki dW_i for client k, learned on held-out examples.
 
 W_0 is a client's model after the last round. dW_i is the update that client i computes by training on its own examples
 from W_0. lambda [K, K] is learned by gradient descent without momentum on L_k(W_k), the cross-entropy on client k's
 held-out examples (``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Related methods: FedFomo
 (Zhang et al. 2021), APPLE (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
-Round 0 trains all clients. Every later round takes one step on lambda. State: ``theta/weights`` [K, P],
+Round 0 trains all clients. Every later round updates lambda by one step. State: ``theta/weights`` [K, P],
 ``theta/buffers`` [K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale``
 [1].
 """
@@ -46,7 +46,7 @@ GRADIENT_RATE = 2.0**30
 
 
 def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
-    """Return lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
+    """Return the initial lambda: 0 (models of the last round), I (fine-tuning) or 1/K (mean of all updates)."""
     if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
     weight = 1 / clients if config.start == "mean" else 0.0
@@ -54,10 +54,10 @@ def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """Take one step along the negative ``gradient`` [K, K] with the learning rate divided by ``scale``.
+    """Return lambda after a step along the negative ``gradient`` [K, K], with the learning rate over ``scale``.
 
-    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, to which the curvature along lambda is proportional. ``l2`` is
-    in the same unit.
+    ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
+    proportional to ``scale``. The setting ``l2`` is relative to ``scale``, too.
     """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
     stepped = matrix - config.matrix_lr * (gradient / scale + pull)
@@ -86,10 +86,10 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Return the rows for learning the client's lambda, and the rows for early stopping.
+    """Return the held-out rows on which the client's lambda is learned, and the rows for early stopping.
 
-    Without ``early_stop``, all held-out rows learn lambda. With it, the rows are split into two halves, drawn from
-    (seed, client). The first half is at least as large as the second.
+    Without ``early_stop``, lambda is learned on all held-out rows. With ``early_stop``, these rows are split at random
+    into two halves, seeded by (seed, client). The first half is at least as large as the second.
     """
     rows = federation.clients[client].valid
     if not config.early_stop:
@@ -117,7 +117,7 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
 def _plan(
     config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Return every client's training requests in round 0, and later the gradient requests at the current lambda.
+    """Return the training requests of all clients in round 0, and gradient requests at the current lambda later.
 
     Early stopping needs one more round to evaluate the loss of the last lambda.
     """
@@ -142,7 +142,7 @@ def _fold(
     if round == 0:
         models = stacked_models([result.model for result in trained])
         start = start_matrix(config, len(trained))
-        # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+        # largest eigenvalue of the Gram matrix <dW_i, dW_j>; 1 if all updates are 0
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
         return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
@@ -166,7 +166,7 @@ def _fold(
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
-    """Return the state entries for the best lambda so far, which will be deployed."""
+    """Return the state entries that mark ``matrix`` as the lambda to deploy."""
     return {
         "kept/lambda": matrix.clone(),
         "kept/step": torch.tensor([step]),
@@ -177,9 +177,9 @@ def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
 def matrix_gradient(
     federation: PersonalFederation, state: FederatedState, learned: list[tuple[LocalTraining, Trained]]
 ) -> Tensor:
-    """Return dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K].
+    """Return the gradient dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i> for K clients, float64 [K, K].
 
-    The gradient is computed from gradient requests and their results. Rows of clients without requests are 0.
+    ``learned``: the gradient requests and their results. The row of a client without a request is 0.
     """
     moved = [(request.start.weights, result.weights) for request, result in learned]
     rates = torch.tensor([request.recipe.lr for request, _ in learned], dtype=torch.float64)
@@ -190,7 +190,7 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """Return W_k of every client under ``matrix``, with the running statistics from the client's own training."""
+    """Return each client's model W_k for lambda = ``matrix``, with the running statistics of the client's training."""
     return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
@@ -203,7 +203,7 @@ def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> i
 
 
 def _points(config: TransferMatrixSettings) -> list[Point]:
-    """Return the points of the trained models, the models of the initial lambda, and those of each checkpoint."""
+    """Return the evaluated points: the trained models, the models at the initial lambda, and each checkpoint."""
     every = config.steps // config.checkpoints
     first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
     start = first.get(config.start, Point(0, config.epochs, phase="combined"))

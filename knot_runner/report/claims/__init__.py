@@ -1,1 +1,1 @@
-"""Tests of a paper's claims: pairs of runs, evidence and verdicts."""
+"""Statistical tests of a paper's claims: pairing of runs, estimation of effects, and verdicts."""

@@ -1,4 +1,4 @@
-"""Evidence for a claim: the effect per seed, the effects on resampled test items, and missing values."""
+"""Evidence for a claim: the effect of each seed, the effects on resampled test items, and why values are missing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Evidence:
     Attributes:
         runs: The number of runs that the claim uses, finished or not.
         seeds: The number of complete seeds, counted from seed 0.
-        look: The last interim analysis that these seeds allow. The estimate uses the seeds of this analysis, or all
-            available seeds if ``look`` is None.
-        at_most, at_least: The number of effects that are only an upper or lower bound (targets not reached).
-        one_sided: Whether runs diverged on one side of the comparison only.
+        look: The last interim analysis for which enough seeds are complete. The estimate uses the seeds of this
+            analysis, or all available seeds if ``look`` is None.
+        at_most, at_least: The number of effects that are known only as an upper bound (``at_most``) or a lower bound
+            (``at_least``), because a run did not reach its target accuracy.
+        one_sided: Whether runs diverged in only one of the two compared groups.
         refused: Whether the runs hold out different shares of the training examples without a stated reason.
     """
 
@@ -67,7 +68,7 @@ def gather(claims: Sequence[Claim], runs: RunSet, settings: ClaimSettings) -> li
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
-    """Return ``effect`` with the values from the records of its runs."""
+    """Return ``effect`` with the value from the records of the runs, or with the reason for a missing value."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
     values = [reading.value for reading in readings if reading.value is not None]
@@ -143,7 +144,7 @@ def _evidence(
 
 
 def _key(claim: Claim) -> str:
-    """Return the dotted result key for :func:`variants`, which names the evaluated models; "" if not applicable."""
+    """Return the dotted result key of the claim's metric, for :func:`variants`; "" if the claim compares no metric."""
     if claim.measure in TARGET_MEASURES:
         return "rounds_to_target"
     if claim.measure.startswith(RESULT):
@@ -153,7 +154,7 @@ def _key(claim: Claim) -> str:
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank) -> tuple[EffectEstimate, Basis]:
-    """Return the estimate from the mean effect of each seed, and its basis (the sources of variation).
+    """Return the estimate from the mean effect of each seed, and the sources of variation that the estimate covers.
 
     ``bank`` is empty if test items cannot be resampled.
     """
@@ -163,7 +164,7 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank) -> tuple[Effe
     resampled = []
     for _, effects in sorted(by_key((effect.seed, effect) for effect in cells).items()):
         means.append(math.fsum(effect.value for effect in effects) / len(effects))
-        total: np.ndarray | float = 0.0  # of this seed on each resample of the test items [B]
+        total: np.ndarray | float = 0.0  # sum of this seed's effects on each of B resamples
         for effect in effects if is_resampled else ():
             for part, want in zip(effect.parts, effect.wants, strict=True):
                 values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
@@ -176,9 +177,10 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank) -> tuple[Effe
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects of the cells with the most seeds, restricted to the seeds that these cells share.
+    """Return the effects of the cells that have the most seeds, restricted to the seeds that all those cells have.
 
-    The mean of each seed then covers the same cells.
+    A cell is a combination of the settings that the claim does not vary. The mean of each seed then covers the same
+    cells.
     """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)

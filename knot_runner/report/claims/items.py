@@ -1,13 +1,13 @@
 """Metrics of a run on resampled test items, from its stored predictions.
 
-Each metric is computed by its entry in ``metrics.py``: from sums over items if the entry has ``of_sums``, otherwise by
-the entry's function on each resample.
+Each metric has an entry in ``metrics.py``. If the entry has ``of_sums``, the metric is computed from sums over the
+items of a resample; otherwise, the entry's function is called on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample. This holds for both runs of a
 pair and for all seeds. Data sets are resampled separately. Accuracy over clients is different, because predictions are
-not stored in the clients' order. Each client's number of correct answers is drawn from its binomial distribution, which
-is equivalent to resampling the client's images. Each run draws independently, so items shared by a pair do not narrow
-the pair's interval.
+not stored in the clients' order. Instead, the number of a client's correct answers is drawn from a binomial
+distribution with the client's accuracy, which is equivalent to resampling the client's images. Each run draws
+independently, so a pair's interval does not benefit from the test images that both runs share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECORDS = (PREDICTIONS, ROUNDS_FILE, PARTITION)
 
 #: Measure -> why it cannot be resampled.
 Problems = dict[Want, str]
-#: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
+#: Measure -> array of the values on B = ``RESAMPLES`` resamples (a fraction for accuracy).
 Bank = dict[Want, np.ndarray]
 #: The id of a run, the side of the distillation (before or after), and a metric.
 ModelMetric = tuple[str, ModelSide, str]
@@ -53,7 +53,7 @@ Columns = dict[tuple[str, int], dict[ModelMetric, np.ndarray]]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return the resampled values of ``wanted``, and why the other measures cannot be resampled.
+    """Return the resampled values of the measures ``wanted``, and for each measure without values the reason.
 
     ``runs`` maps run ids to finished runs, whose :data:`RECORDS` must not be damaged.
     """
@@ -92,7 +92,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
 
 
 class _CannotResample(Exception):
-    """A metric is undefined on a resample, or the metric of the stored predictions differs from the recorded value."""
+    """A metric is undefined on a resample, or its value on the stored predictions differs from the recorded value."""
 
 
 def _failed(metric: Metric, problem: Exception) -> _CannotResample:
@@ -136,7 +136,7 @@ def _seed(content: bytes) -> int:
 
 
 def _value(metric: Metric, tests: Sequence[TestSet]) -> float:
-    """Return the metric on test sets, pooled or averaged as its entry requires."""
+    """Return the metric on the pooled ``tests``, or its mean over ``tests``, as the metric's entry requires."""
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in tests), strict=True)
         shares, scores, labels = map(np.concatenate, arrays)
@@ -179,7 +179,7 @@ def _sums(columns: Columns) -> dict[ModelMetric, dict[str, ClassSums]]:
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
-    """Return an array [N, 3 or 4, C] whose sums over the N test items are the fields of :class:`ClassSums`.
+    """Return an array of shape [N, 3 or 4, C]; its sums over the N test items are the fields of :class:`ClassSums`.
 
     C is 1 for a metric that does not need separate classes.
     """
@@ -197,10 +197,10 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
 
 
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Return the accuracy on the clients' own test images, for each resample [B].
+    """Return the accuracy on the clients' own test images for each of B resamples, shape [B].
 
-    Accuracy is averaged over the images of each group, and then with equal weights over groups. ``want.over`` sets the
-    groups: the clusters, each client, or all clients.
+    The result is the unweighted mean over groups of the accuracy on all test images of a group. ``want.over`` selects
+    the groups: clusters of clients, single clients, or all clients as one group.
     """
     import pandas as pd
 
@@ -214,6 +214,6 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     rng = np.random.default_rng(_seed(want.run_id.encode()))
     hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes)))
     known = ~np.isnan(share) & (sizes > 0)
-    correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # [groups, B]
+    correct = pd.DataFrame(hits.T[known]).groupby(groups[known]).sum()  # of shape [groups, B]
     examples = pd.Series(sizes[known]).groupby(groups[known]).sum()
     return np.asarray(correct.div(examples, axis=0).mean())

@@ -1,6 +1,6 @@
 """Measures that claims compare, read from the records of one run.
 
-They include the cost of reaching a target accuracy: rounds, bytes or virtual time.
+Measures include metrics, and the cost of reaching a target accuracy: rounds, bytes or virtual time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class ClaimMeasure:
 
     Attributes:
         key: The key of the measure in ``metrics`` of ``result.json``, or "".
-        items: Whether the measure can be recomputed from stored predictions.
-        tested: Whether the measure is computed on test items.
-        top: The maximum of the measure in ``unit``.
+        items: Whether the measure can be recomputed from stored predictions, so that test examples can be resampled.
+        tested: Whether the measure is computed on test examples.
+        top: The largest possible value of the measure in ``unit``.
         scale: The factor from stored values to ``unit``.
-        read: A function that returns the measure of a finished run, or the reason why the measure is missing. The
-            function returns None if runs of that kind do not have the measure.
+        read: A function that returns the measure of a finished run, or the reason (text) why the measure is missing.
+            The function returns None if the measure does not exist for that kind of run.
     """
 
     unit: str
@@ -114,10 +114,10 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """Return the claim's measure of ``run``, in its unit (fractions for accuracy).
+    """Return the claim's measure of ``run`` in the stored unit (a fraction for accuracy).
 
     Raises:
-        UserError: Runs of this kind do not have the measure.
+        UserError: The measure does not exist for this kind of run.
     """
     name = claim.measure
     if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
@@ -162,7 +162,7 @@ class Reading:
 
     Attributes:
         bound: Whether the number is a lower bound because the target was not reached.
-        lost: Whether the run's record is missing, so that the seed does not count yet.
+        lost: Whether the run's record is missing, so that the run's seed does not count as complete.
     """
 
     value: float | None
@@ -173,18 +173,18 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Cost of reaching a target accuracy, by run id.
+    """Learning curve and target accuracy of each run, by run id, to measure the cost of reaching the target.
 
     Attributes:
         curves: The learning curves of finished runs.
-        goals: The accuracy to reach, or the reason why no target is known.
+        goals: The accuracy to reach, or the reason (text) why no target is known.
     """
 
     curves: Mapping[str, LearningCurve]
     goals: Mapping[str, float | str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Return the cost of ``run`` until the target is reached, as rounds, bytes or virtual time."""
+        """Return the rounds, bytes or virtual seconds that ``run`` needs to reach its target."""
         goal = self.goals[run.run_id]
         if isinstance(goal, str):
             return Reading(None, goal, lost=True)
@@ -197,7 +197,9 @@ class TargetRounds:
 
 
 def rounds_of(runs: RunSet, report_target: float | str | None) -> TargetRounds:
-    """Return the cost of reaching the preset's ``report.target`` for the federated ``runs``, whose logs are undamaged.
+    """Return the learning curves of the federated ``runs`` and their goals under the preset's ``report.target``.
+
+    The logs of the runs must be undamaged.
 
     Raises:
         UserError: ``report.target`` is invalid.
@@ -220,7 +222,7 @@ class LearningCurve:
     Attributes:
         rows: The log rows of evaluated rounds.
         rounds: The number of rounds.
-        sent: The bytes sent in each round, in both directions.
+        sent: The bytes that server and clients sent in each round, in total.
     """
 
     rows: Sequence[LogRow]
@@ -242,7 +244,8 @@ class LearningCurve:
     def cost(self, target: float, measure: str) -> Reading:
         """Return the cost until the accuracy reaches ``target``, or a lower bound if the target is not reached.
 
-        - ``rounds``: the number of rounds. The lower bound is the run's number of rounds + 1.
+        - ``rounds``: the number of rounds. If the target is not reached, the lower bound is one more than the run's
+          number of rounds.
         - ``bytes``: megabytes (10^6 bytes) sent in these rounds, in both directions. The additional round of the lower
           bound costs as much as the cheapest round.
         - ``time``: virtual seconds. The lower bound is the duration of the whole run.

@@ -1,4 +1,8 @@
-"""Selection of the runs that decide a claim, by seed: pairs that differ only as claimed, or runs along a setting."""
+"""Selection of the runs that decide a claim, for each seed.
+
+A claim compares pairs of runs that differ only in the settings of the claim, or runs at each value of a numeric
+setting.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +29,9 @@ CellPlace = tuple[float, ...]
 
 @dataclass(frozen=True)
 class EffectPart:
-    """One term of an effect: ``weight`` times the measure of ``run``.
+    """One summand of an effect: ``weight`` times the measure of ``run``.
 
-    ``side`` selects the model before or after distillation.
+    ``side`` selects the model before or after the distillation.
     """
 
     weight: float
@@ -39,7 +43,8 @@ class EffectPart:
 class Want:
     """A requested measure of a run.
 
-    The measure is a metric of the predictions ``on`` a data set (or ALL), or the accuracy averaged ``over`` clients.
+    The measure is a metric of the predictions on the data set ``on`` (or ALL), or an accuracy averaged over clients as
+    ``over`` says.
     """
 
     run_id: str
@@ -54,10 +59,10 @@ class Effect:
     """One effect at one ``seed``: the sum of its ``parts``.
 
     Attributes:
-        cell: Numbers that identify the settings that the runs share.
+        cell: Numbers that identify the combination of settings that the runs have in common.
         value: The effect computed from the records of the runs, or None.
         why: The reason for a missing value.
-        wants: The measure of each part, to be resampled; () for a measure that cannot be resampled.
+        wants: The measure of each part, for resampling of test items; () for a measure that cannot be resampled.
         bound: 1 if the value is a lower bound, -1 if the value is an upper bound, otherwise 0.
         lost: Whether a record of the runs is missing or damaged.
     """
@@ -86,7 +91,7 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
     """Yield the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises:
-        UserError: Two different runs match the same side of an effect.
+        UserError: Two different runs with the same seed match ``of``, or ``against``.
     """
     asked_for = runs.having(claim.where)
     ours = asked_for.having(claim.of)
@@ -109,15 +114,16 @@ def units(claim: Claim, runs: RunSet) -> Iterator[Effect]:
 
 
 def unlike_line(claim: Claim, effects: Iterable[Effect]) -> str:
-    """Describe unclaimed differences between the held-out shares of one effect's runs, or return ""."""
+    """Return how the held-out shares of an effect's runs differ, unless the claim varies these shares; "" if equal."""
     lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in effects)
     return next(filter(None, lines), "")
 
 
 def _along(claim: Claim, ours: RunSet, cells: pd.Series) -> Iterator[Effect]:
-    """Yield one effect per cell and seed: the least-squares slope of the measure over log2 of the setting.
+    """Yield one effect per cell and seed: the least-squares slope of the measure against log2 of the claim's ``trend``.
 
-    A cell and seed need a run at every value of the setting, and at least two values; otherwise they have no effect.
+    A cell (a combination of the other settings) has no effect for a seed unless it has a run at every value of the
+    setting, and at least two values.
     """
     places = _by_place(claim, ours, cells, ours.runs.run.map(lambda run: _level(claim, run)))
     levels = np.array(sorted({level for _, level, _ in places}))
@@ -155,10 +161,10 @@ def _by_place(claim: Claim, runs: RunSet, *keys: pd.Series) -> dict[CellPlace, R
 def _cells(claim: Claim, runs: RunSet) -> pd.Series:
     """Return the cell number of each run.
 
-    Runs of a cell differ only in the seed and in the settings that the claim varies. A varied name or kind includes the
-    settings that it selects (``method.name`` includes all of ``method``), unless these are swept. A varied arm includes
-    the settings of all arms. The held-out shares of examples may also differ, unless they are swept;
-    :func:`unlike_line` compares them.
+    Runs of a cell differ only in the seed and in the settings that the claim varies. If a claim varies a name or kind,
+    the settings that this name selects may differ too (``method.name`` selects all of ``method``), unless the preset
+    sweeps them. If a claim varies the arm, the settings of all arms may differ. Held-out shares of the examples may
+    differ unless the preset sweeps them; :func:`unlike_line` compares them.
     """
     swept = {part.partition("=")[0].lstrip("+") for part in ", ".join(runs.runs.label).split(", ")}
     free = {SEED, *claim.touched, *(set(TRAINING_SHARES) - swept)}

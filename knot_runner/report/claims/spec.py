@@ -31,13 +31,13 @@ class Claim:
         of, against: Settings of the two groups of runs. The effect is the measure of ``of`` minus the measure of
             ``against``.
         measure: The compared measure; see ``measures.py``.
-        expect: ``higher`` or ``lower``; or ``{ratio: r}``, if the measure of ``against`` is at least r times the
-            measure of ``of``. A claim without ``against`` has ``{above: x}`` or ``{below: x}``. A claim with ``trend``
-            has ``rises`` or ``falls`` as the setting doubles.
-        by: The difference that the effect must exceed.
-        trend: The numeric setting along which the measure rises or falls.
-        where: Settings that all runs have. Keys are dotted (``arm`` is the preset's arm), and a list accepts any of
-            its values.
+        expect: The claimed sign of the effect, ``higher`` or ``lower``; or ``{ratio: r}``, which claims that the
+            measure of ``against`` is at least r times the measure of ``of``. A claim without ``against`` has
+            ``{above: x}`` or ``{below: x}``. A claim with ``trend`` has ``rises`` or ``falls``.
+        by: The size that the effect must exceed, in the unit of the measure.
+        trend: The numeric setting with which the measure rises or falls. The effect is the change per doubling.
+        where: Settings that all compared runs must have, by dotted key. ``arm`` is the preset's arm. A list accepts any
+            of the listed values.
         dataset: The data set of the measure, or ALL.
         over: How the accuracy is averaged over clients.
         paper: The paper's effect, in the same unit.
@@ -85,7 +85,7 @@ class Claim:
 
     @property
     def logs(self) -> bool:
-        """Return whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
+        """Return whether effects are ratios: the measure is the cost of reaching a target, or ``expect`` is a ratio."""
         return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property

@@ -1,12 +1,13 @@
 """Verdicts on a preset's claims from its records: holds, does not hold, or undecided.
 
 ``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). The p-value is
-divided by the share of the error allotted to this number of seeds, and corrected for the number of claims by Holm's
-method. Together, the two corrections keep the rate of false verdicts within 5%, over all claims and however often seeds
-are added. No other rule decides a claim: tables and figures only show estimates and intervals.
+divided by the share of the type-I error (5%) that the interim analysis at this number of seeds may spend. Holm's method
+then corrects for the number of claims. Together, the two corrections keep the rate of false verdicts within 5%, over
+all claims and however often seeds are added. No other rule decides a claim: tables and figures only show estimates and
+intervals.
 
-Effects in rounds are ratios, averaged geometrically. A ratio and its inverse are then equivalent, and a seed with a
-slow opponent does not dominate the mean.
+If the measure is a number of rounds, effects are ratios and are averaged geometrically. Exchanging the compared groups
+then only inverts the mean, and a single seed with a very large ratio does not dominate the mean.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ class Verdict:
         low, high: The 95% interval of the effect.
         ratio: Whether the effect is a ratio.
         signed: Whether the effect is a difference, printed with its sign.
-        claimed: The claimed effect as text, such as ``> 0.5``.
+        claimed: The range of the effect that the claim states, as text, such as ``> 0.5``.
         paper: The effect in the paper.
         seeds: The number of seeds from which the effect is computed.
-        more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power; 101 if more
-            than 100 are needed or no number suffices; None if unknown or already decided.
+        more_seeds: Approximate number of additional seeds needed to decide the claim with 80% power. The number is 101
+            if more than 100 seeds are needed or no number suffices, and None if unknown or already decided.
         planned: The preset's planned number of seeds.
-        look: The number of seeds of the verdict's interim analysis; 0 before the first analysis.
-        share: The share of the error allotted to this interim analysis.
+        look: The number of seeds at the last interim analysis, which gives the verdict; 0 before the first analysis.
+        share: The share of the allowed type-I error (5%) that this interim analysis may spend; None before the first
+            analysis.
         p: The unadjusted p-value.
-        adjusted: The p-value adjusted for interim analyses and claims.
+        adjusted: The p-value, corrected for interim analyses and for the number of claims.
         over: How the accuracy is averaged over clients.
-        runs: The number of runs that the claim uses, finished or not; 0 if the command requests none of them.
+        runs: The number of runs that the claim uses, finished or not; 0 if the command requests none of these runs.
     """
 
     text: str
@@ -108,7 +110,10 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """Return the effect that a claim needs (in the measure's unit or as a logarithm), and the side: 1 for above."""
+    """Return the threshold of a claim's effect, and 1 if the effect must lie above it, -1 if below.
+
+    The threshold is in the measure's unit, or a logarithm if effects are ratios.
+    """
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
         (word, value), *_ = claim.expect.items()
@@ -159,7 +164,7 @@ def _displayed(claim: Claim, value: float) -> float:
 
 
 def _decide(evidence: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
-    """Return the decision, and the reason if the records do not allow the decision that the numbers suggest."""
+    """Return the decision and, for an undecided claim, the reason if it is known; otherwise ""."""
     if p is None:
         return "undecided", "one seed" if evidence.look else ""
     if adjusted is None or adjusted >= ALPHA:

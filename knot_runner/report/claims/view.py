@@ -53,8 +53,7 @@ def effect_text(verdict: Verdict) -> str:
 def interval_text(verdict: Verdict) -> str:
     """Return the interval, such as ``[+1.96, +2.40]``, or "".
 
-    With two seeds, a note replaces an interval that contains the value of no effect, because such an interval is
-    uninformative.
+    With two seeds, an interval that contains the value of no effect is uninformative, and a note replaces it.
     """
     if verdict.low is None or verdict.high is None:
         return ""
@@ -82,7 +81,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Yield footnotes to ``verdicts``. Claims are numbered from 1.
 
-    Equal notes of verdicts share a line. The last line is on claims without requested runs.
+    Verdicts with the same note share a line. The last line lists the claims for which the command requests no runs.
     """
     judged = [verdict for verdict in verdicts if verdict.seeds]
     if judged:
@@ -120,7 +119,7 @@ def _claims(numbers: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """Return a table, at most 80 columns wide, of the claims whose runs are requested, with its footnotes."""
+    """Return a table with footnotes, at most 80 columns wide, of the claims whose runs the command requests."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -161,7 +160,7 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """Return pairs (number of the claim, counted from 1; verdict) for the claims whose runs the command requests."""
+    """Return (number of the claim from 1, verdict) for each claim whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

@@ -1,6 +1,7 @@
 """``knot-runner compare``: compares any runs from their records only, without a preset.
 
-The result is a table with one row per group of runs or, with ``--best``, the best candidate of each group.
+The result is a table with one row per group of runs. With ``--best``, a row shows only the best candidate of its group:
+the value of the searched settings with the best mean.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ LONGEST_CELL = 40
 def compare_runs(
     runs: RunSet, by: Keys | None = None, measures: Keys = (), best: str = "", over: Keys = (), sort: str = ""
 ) -> ResultTable:
-    """Return the table of a comparison, with one row per group of runs or per group's best candidate.
+    """Return the table of a comparison: a row per group of runs, or per group's best candidate if ``best`` is given.
 
     Args:
         runs: The runs to compare, see :func:`selected_runs`.
         by: Settings that define the rows; None selects the settings that distinguish the runs.
         measures: Measures to show; () selects common measures, see :func:`measures_of`.
-        best: The selection measure: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
-        over: The settings that were searched.
+        best: The measure that selects the best candidate: ``KEY``, ``min:KEY``, ``max:KEY``, or "" for no selection.
+        over: The searched settings: runs of one row that differ in these settings are candidates.
         sort: The column that sorts the rows, or "".
 
     Raises:
@@ -115,7 +116,7 @@ def _printed(value: str | None) -> str:
 
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
-    """Return the values of ``keys`` in each row, taken from the first run of the row."""
+    """Return the values of ``keys`` for each table row, taken from the first run of the row."""
     first = runs.runs.row.drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
@@ -123,10 +124,11 @@ def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
 def _measured(
     runs: RunSet, measures: Sequence[str], planned: pd.Series
 ) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
-    """Yield the column of each measure, and a dict from row to the estimate over finished runs with this measure.
+    """Yield each measure's column, and a dict from table row to the cell with the mean over the row's finished runs.
 
-    A measure whose values must not be mixed has several columns. ``planned`` is the number of finished runs in each
-    row. The table prints the number of runs in the mean if fewer runs have the measure.
+    A measure has several columns if its values are of several kinds (:func:`variant`), which no mean may mix.
+    ``planned`` is the number of finished runs in each row. If fewer runs have the measure, the cell shows the number of
+    runs in the mean.
     """
     for key in measures:
         top = 1.0 if top_of(key) == 1 else None

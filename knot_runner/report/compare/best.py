@@ -1,4 +1,7 @@
-"""Selection of the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
+"""Selection of the best value of searched settings.
+
+Each value is a candidate. Candidates are compared by their means over seeds, with the same seeds for all.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return the settings that define a row, and the settings that are searched within a row.
+    """Return the settings that define the table rows, and the settings that are searched within a row.
 
-    By default, the remaining settings that distinguish the runs define the rows. If ``method.name`` is searched, other
-    method settings are searched as well if runs of the same method differ in them.
+    If ``by`` is None, the rows are defined by the settings that distinguish the runs and are not searched. If
+    ``method.name`` is searched, the method settings in which runs of one method differ are searched as well.
 
     Raises:
         UserError: No row has several candidates to select from.
@@ -77,7 +80,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """Return a small set of the ``differing`` settings that distinguishes the runs.
 
-    The set excludes the seed, the settings ``less``, and all settings that ``less`` selects.
+    The set excludes the seed, the settings in ``less``, and all settings that a name in ``less`` selects.
     """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
@@ -89,11 +92,11 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
 
 
 def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
-    """Select the best candidate in each row of grouped ``runs``, which agree in all but the searched settings.
+    """Select the best candidate in each row of grouped ``runs``. Runs of a row differ only in the searched settings.
 
     Returns:
-        The finished runs of the best candidates at the compared seeds, and counts by row. ``n`` is the number of
-            these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates.
+        The finished runs of the best candidates at the compared seeds, and a frame of counts by row. ``n`` is the
+        number of these runs, ``settings`` the number of candidates, and ``fit`` the number of eligible candidates.
 
     Raises:
         UserError: The measure has values of several kinds in one row.
@@ -128,7 +131,7 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """Return the set of seeds that most candidates have; of equally common sets, the largest."""
+    """Return the set of seeds that the most candidates have; if several sets are equally common, the largest set."""
     counted = Counter(seeds)
     return max(counted, key=lambda group: (counted[group], len(group), sorted(group, reverse=True)))
 

@@ -1,4 +1,4 @@
-"""Files of a comparison table: an exact frame and CSV, and the Markdown and LaTeX of all tables."""
+"""Files of a comparison table: a frame and CSV without rounding, and Markdown and LaTeX as for all tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def exact_frame(table: ResultTable) -> pd.DataFrame:
-    """Return the cells for CSV and Python, without rounding, and with one type per column.
+    """Return the cells of a comparison without rounding, with one type per column, for CSV and Python.
 
     An estimate has four columns: mean, low and high of the interval, and the number of runs. A column of settings or
     numbers of runs is numeric if all its values are numbers, and integer if all values are integers.

@@ -17,7 +17,7 @@ FALLBACK = "seconds.total"
 
 
 def known_measures(runs: RunSet) -> list[str]:
-    """Return every dotted key that is a number, or null, in the result of at least one of ``runs``."""
+    """Return every dotted key whose value is a number or null in the result of at least one of ``runs``."""
     return sorted(runs.metrics.metric.unique())
 
 
@@ -68,7 +68,7 @@ def _preferred(keys: Container[str]) -> list[str]:
 
 def direction(key: str) -> Direction | None:
     """Return whether higher or lower is better; None if unknown."""
-    key = key.partition(" (")[0]  # of a column that is set apart
+    key = key.partition(" (")[0]  # without the kind of models in the key of a column
     known = {**NUMBERS, **METRICS}
     ways = {known[part].better for part in key.split(".") if part in known}
     return next((way for way in ("lower", "higher") if way in ways), None)
@@ -80,7 +80,7 @@ def measure_title(key: str) -> str:
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return the display unit for a column of ``values``, and the size of this unit in the unit of ``key``.
+    """Return the display unit for a column of ``values``, and the number of stored units in one display unit.
 
     Bytes and FLOPs get a prefix that suits the largest value. Other units are unchanged.
     """

@@ -1,4 +1,4 @@
-"""Footnotes to compared means: settings mixed within rows, confounded settings, differing seeds, missing numbers."""
+"""Footnotes to compared means: settings that vary within a row or are confounded, differing seeds, missing numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_NAMED = 4
 
 
 def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> Iterator[str]:
-    """Yield notes on settings mixed within rows, other differences between rows, seeds, and missing numbers.
+    """Yield notes on settings that vary within a row, confounded settings, seeds, and missing numbers.
 
     ``runs`` are the finished runs that are averaged, grouped by row. ``rows`` is the number of table rows, and ``keys``
     are the settings in the table.
@@ -59,7 +59,8 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
 def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> Iterator[str]:
     """Yield a note on confounded settings.
 
-    These are constant within rows but differ between them, and belong to config groups whose name is not in ``keys``.
+    A confounded setting is constant within each row but differs between rows, and belongs to a config group whose name
+    is not in ``keys``.
     """
     shown = {key.partition(".")[0] for key in keys if key.endswith((".name", ".kind"))} | {SEED}
     first = runs.only(~runs.runs.row.duplicated()).differing()

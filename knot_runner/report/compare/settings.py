@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Keys that name a choice. Differences are described by these keys first, then by group, with shallow keys first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
-#: Keys that are shown whenever they differ, even if other keys already distinguish the runs.
+#: Keys that are shown whenever runs differ in these keys, even if other keys already distinguish the runs.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
@@ -94,7 +94,7 @@ def _parsed(text: str) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """Return ``texts`` as integers or numbers if all of them are. Missing values stay missing."""
+    """Return ``texts`` as integers or floats if all texts are numbers. Missing values stay missing."""
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -103,7 +103,7 @@ def typed_column(texts: pd.Series) -> pd.Series:
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
-    """Return the sort key: numbers by size, then text, then missing values."""
+    """Return the sort key of a setting's value: numbers by size, then text, then missing values."""
     if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)
@@ -156,7 +156,8 @@ def varying(settings: pd.DataFrame) -> list[str]:
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
 
-    Earlier keys are preferred. A key in ``kept`` is included if it distinguishes more runs than the earlier keys alone.
+    A key earlier in ``keys`` is preferred. A key in ``kept`` is included if it distinguishes runs that the preceding
+    keys do not distinguish.
     """
     settings = settings.reindex(columns=list(keys))
 
@@ -199,7 +200,7 @@ class Filter:
     Attributes:
         text: The filter as the user typed it.
         key: The key as the user typed it, see :func:`resolve_key`.
-        wanted: The values in :func:`written` form. The signs >=, <=, > and < have a single value.
+        wanted: The values to compare with, in :func:`written` form; exactly one for the signs >=, <=, > and <.
     """
 
     text: str
@@ -208,7 +209,7 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> pd.Series:
-        """Return whether each run passes the filter, given the ``values`` of the runs.
+        """Return whether each run passes the filter; ``values`` holds the runs' values of the filter's setting.
 
         A run without the setting passes only the filter ``!=``.
         """
@@ -252,7 +253,7 @@ def key_names(text: str) -> tuple[str, ...]:
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """Return the runs that pass all ``filters``, and a line for every requested value that no run has.
+    """Return the runs that pass all ``filters``, and a line for every value in a filter that no run has.
 
     Raises:
         UserError: No run has the key of a filter, or no run passes. The message names the filter that removed the

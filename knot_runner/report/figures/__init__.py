@@ -1,1 +1,1 @@
-"""Figures. Each one reads run folders and writes a PNG file."""
+"""Figures. Each figure is drawn from run folders and written as a PNG file."""

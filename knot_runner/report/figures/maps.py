@@ -1,4 +1,4 @@
-"""Heat maps of clients, or of data sets."""
+"""Heat maps of square matrices over clients or data sets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """Draw ``matrix`` [N, N] in the colors of ``look`` with a color bar, and return the image.
+    """Draw ``matrix`` of shape [N, N] as a heat map with a color bar; return matplotlib's image.
 
-    If ``groups`` [N] are given, rows and columns are sorted by group.
+    If ``groups`` (the group of each of N clients) is given, rows and columns are sorted by group. ``look`` are options
+    of matplotlib's imshow.
     """
     if groups is not None:
         order = np.argsort(groups, kind="stable")
@@ -26,7 +27,11 @@ def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **loo
 
 
 def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
-    """Label the axes with clients, or with their ``groups`` and lines between the groups."""
+    """Label both axes of a heat map of clients.
+
+    Without ``groups``, ticks are client numbers. Otherwise, ticks are the groups of the sorted clients, and white lines
+    separate the groups.
+    """
     if groups is None:
         axes.set(xlabel=xlabel, ylabel="client")
         axes.locator_params(integer=True)

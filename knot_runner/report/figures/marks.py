@@ -1,4 +1,8 @@
-"""Marks of figures. Each mark draws means over runs (``summary``) or single runs (``points``) in one panel."""
+"""Marks of figures: curves, bars, boxes, points and heat maps.
+
+Each mark draws means over runs (``summary``) or the values of single runs (``points``) in one panel. A series is a set
+of runs with the same label, and a position is a value on the x axis.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,12 @@ class SeriesLook(NamedTuple):
     marker: str
 
 
-#: Name of a series -> its look, which is the same in every panel.
+#: Name of a series -> its color, line and marker, which are the same in every panel.
 SeriesLooks = Mapping[str, SeriesLook]
 
 
 def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
-    """Put the names of the positions on the x axis, rotated if they are long."""
+    """Put the names of the positions on the x axis, rotated if the names are too long for the panel."""
     names = summary.place.cat.categories
     spec = axes.get_subplotspec()
     room = LETTERS_PER_INCH * axes.figure.bbox.width / axes.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
@@ -69,7 +73,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLo
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
-    """Draw a box of the values of each series at each position, and each value as a point."""
+    """Draw a box plot of each series at each position, and each value as a point."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for name, rows in points.groupby("series", observed=True):
@@ -107,7 +111,7 @@ def heat_map(
 
 
 def limit_to_shares(axes: Axes, top: float) -> None:
-    """Limit the axis of shares to 0 and ``top``, plus the width of a line."""
+    """Limit the y axis of shares to the range 0 to ``top``, with a margin of a line's width."""
     (low, high), edge = axes.get_ylim(), 0.015 * top
     axes.set_ylim(max(low, -edge), min(high, top + edge))
 

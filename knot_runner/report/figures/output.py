@@ -1,4 +1,7 @@
-"""Output of figures: file formats and print width. In print, the title and notes belong in the caption."""
+"""Output of figures: file formats and print width.
+
+A figure for print has neither title nor notes, which belong in the caption of the publication.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"Creat
 #: Name of a width -> the width of a journal's column in inches.
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
-#: Limits of the print width. In narrower figures, no axis with labels fits; wider figures exceed every page.
+#: Smallest and largest print width. Narrower figures have no room for axis labels; wider figures exceed every page.
 NARROWEST_MM = 60
 WIDEST_MM = 420
 #: Font sizes of title and notes on a screen, and the average width of a letter, in points.

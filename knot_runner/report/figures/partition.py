@@ -1,4 +1,4 @@
-"""Figure of a partition: the share of each class in each client's images, and each client's number of images."""
+"""Figure of a partition: the number of training examples of each client, and the share of each class among them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ROW = 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Write ``counts`` (int [clients, classes], training examples) as a heat map and as CSV to ``path``.
+    """Write the numbers of training examples, ``counts`` of shape [clients, classes], as a heat map and as CSV.
 
-    Colors show shares of a client's examples, and bars show the number of examples. Classes without examples are in the
-    CSV file only, as a note in the figure reports. Returns lines on clients, sizes, largest class share and classes per
-    client.
+    Colors show the share of each class in a client's examples, and bars show the client's number of examples. Classes
+    without examples appear in the CSV file only, and a note in the figure says so. Return lines with the number of
+    clients, their sizes, the largest class share, and the number of classes per client.
     """
     drawn = np.flatnonzero(counts.any(0)).tolist()
     missing = len(classes) - len(drawn)
@@ -49,7 +49,7 @@ def draw_partition(
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
-    """Return two lines that describe a partition with ``counts`` [clients, classes].
+    """Return two lines that describe a partition with example ``counts`` of shape [clients, classes].
 
     Clients without examples count only in the number and sizes of clients.
     """
@@ -68,7 +68,7 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     from matplotlib.colors import PowerNorm
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    scale = PowerNorm(0.5, 0, shares.max())  # a root, so that shares of 1% and of 50% are both seen
+    scale = PowerNorm(0.5, 0, shares.max())  # square root, so that shares of 1% and 50% are both visible
     image = axes.imshow(shares, cmap="Blues", norm=scale, aspect="auto")
     bar = axes.figure.colorbar(image, ax=axes, location="right", pad=0.01, fraction=0.04, aspect=30)
     bar.outline.set_visible(False)

@@ -1,4 +1,4 @@
-"""Figures of any finished runs: a frame of settings and numbers, means over runs, and a mark that draws the means."""
+"""Figures of any finished runs: select the numbers, average them over runs, and draw the means with a mark."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Key -> label of the axis, and the factor from stored to drawn values. The changes are due to the server's
-#: aggregation: participants are compared with the models that they have just trained, and others with the server's
-#: last model.
+#: aggregation: the models of participants are compared before and after the aggregation, and those of other clients
+#: with the server's last model.
 AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
@@ -82,10 +82,10 @@ class PlotRequest:
     Attributes:
         x: One of :data:`PROGRESS`, a setting or a measure.
         y: A measure, a number in rounds.jsonl, a change in :data:`AXIS_LABELS`, ``clients`` or ``confusion``.
-        by: Settings, separated by commas, whose values have separate lines or colors; None selects all that differ.
-        row, col: A setting with one panel per value.
-        smooth: The window of the running mean: a number of rounds or, if below 1, a share of all rounds.
-        mark: None selects a curve by progress, a bar by setting, a scatter plot by measure, or a box of clients.
+        by: Settings, separated by commas; each combination of values is a line or color. None: all that differ.
+        row, col: A setting; the figure has one panel for each value of the setting, in rows or in columns.
+        smooth: The window of the running mean over rounds: a number of rounds or, if below 1, a share of all rounds.
+        mark: The kind of plot, by default a curve if ``x`` is progress, bars if a setting, points if a measure.
     """
 
     x: str = "round"
@@ -103,7 +103,7 @@ class PlotRequest:
 
 
 def plotted(request: PlotRequest) -> Callable[..., list[str]]:
-    """Return the figure of a preset that ``request`` describes."""
+    """Return the preset figure that ``request`` describes."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
     def figure(runs: list[Run]) -> Drawing:
@@ -147,7 +147,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Only the {len(shown.runs)} of {len(runs.runs)} finished runs with these values are drawn.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
-    if models.groupby(grouped.runs.row).nunique().max() > 1:  # no mean is over several kinds of models
+    if models.groupby(grouped.runs.row).nunique().max() > 1:  # a mean must not mix several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
@@ -161,11 +161,11 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 
 
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
-    """Return the look of each of ``series``, which is indexed by run.
+    """Return a dict from the label of each series to its color, line and marker; ``series`` has each run's label.
 
-    If exactly one setting in ``by`` takes three or more numeric values, its series are colored on a continuous scale,
-    and the other settings determine line and marker. Otherwise, the position of the series determines color, line and
-    marker.
+    If exactly one setting in ``by`` takes three or more numeric values, the color shows this setting on a continuous
+    scale, and the other settings determine line and marker. Otherwise, color, line and marker follow the order of the
+    series.
     """
     series = series[~series.index.duplicated()]
     turns = series.cat.codes + series.cat.codes // len(PALETTE)
@@ -181,9 +181,9 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Seri
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
-    """Return the axis label with its unit, the factor from stored to drawn values, and the largest drawn value.
+    """Return the label of an axis with the unit, the factor from stored to drawn values, and the largest drawn value.
 
-    The largest drawn value is known for shares only, and None for other numbers.
+    The largest drawn value is None unless ``key`` is a share.
     """
     title = measure_title(key)
     label, scale = AXIS_LABELS.get(key, (short_names([title])[title], 1.0))
@@ -197,7 +197,7 @@ def _axis(key: str) -> tuple[str, float, float | None]:
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
-    """Draw ``points``, with a panel for each value of ``panel``.
+    """Draw ``points`` (one row per drawn value), with a panel for each value of the column ``panel``.
 
     Raises:
         UserError: There are too many panels or series.
@@ -252,7 +252,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Ser
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """Return ``points`` with the drawn ``x`` and ``y`` and the ``place`` where values are averaged, and the mark."""
+    """Return ``points`` with drawn ``x`` and ``y`` and ``place`` (position on the x axis), and the name of the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
@@ -284,10 +284,10 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
-    """Return the mean of ``n`` runs, its interval and the mean ``x``, for each series and place.
+    """Return a row per panel, series and place: the mean over ``n`` runs, the interval, and the mean ``x``.
 
-    The mean is in ``value``, and the interval is from ``low`` to ``high``. Boxes have the median and quartiles instead.
-    Curves only have the places with the largest number of runs in the series.
+    The mean is in ``value``, and the interval is from ``low`` to ``high``. For boxes, ``value`` is the median, and the
+    interval is given by the quartiles. A curve has only the places with the most runs of its series.
     """
     keys = ["panel", "series", "place"]
     points = points.rename_axis("seed").rename(columns={"y": "value"}).reset_index().sort_values(keys)

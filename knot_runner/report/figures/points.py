@@ -1,4 +1,4 @@
-"""Runs as points of a figure: a row for each run, round, client or pair of classes, and labels of their settings."""
+"""The values that a figure draws: a row for each run, round, client or pair of classes, with the run's settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 #: Values of ``x`` that accumulate over rounds -> the columns of rounds.jsonl that are summed.
 SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
 PROGRESS = ("round", "clock", *SUMS)
-#: Value of ``y`` that has a number for each client in the last evaluated round. CONFUSION has one for each pair of
+#: Value of ``y`` with a number for each client in the last evaluated round. CONFUSION has a number for each pair of
 #: classes.
 CLIENTS = "clients"
 
 
 def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
-    """Return one row per run, or one row per round, client or pair of classes if ``x`` or ``y`` requires these.
+    """Return a row per run, or per round, client or pair of classes if ``x`` or ``y`` has a number for each of these.
 
     Rows are indexed by run, and all settings and numbers are columns.
     """
@@ -48,7 +48,7 @@ def points_of(done: RunSet, x: str, y: str) -> pd.DataFrame:
 
 
 def _rows(run: MeasuredRun, y: str) -> pd.DataFrame:
-    """Return the rows of rounds.jsonl, with the accuracy changes in each round added.
+    """Return the rows of a run's rounds.jsonl, with added columns for the change of accuracy in each round.
 
     If ``y`` is ``clients`` or ``confusion``, return a row for each client or pair of classes.
     """
@@ -76,13 +76,13 @@ def column_of(name: str, points: pd.DataFrame) -> str:
     """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))
-    others = [] if name in PROGRESS else PROGRESS  # where runs have them, they are in points
+    others = [] if name in PROGRESS else PROGRESS  # points has these columns if the runs record them
     known = [*points, *map(measure_title, points), *others]
     return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
 
 
 def labels_of(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the values of ``keys`` of each run as text, as categories that are ordered by value."""
+    """Return one label per run, the values of ``keys`` as text; labels are categories in the order of the values."""
     import pandas as pd
 
     short = short_names(keys)

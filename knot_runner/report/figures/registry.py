@@ -1,4 +1,4 @@
-"""The table of figures. Each one reads run folders, writes a PNG file, and returns its numbers as lines of text."""
+"""The table of figures. A figure reads run folders, writes a PNG file, and returns the drawn numbers as text lines."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colors, which are distinct for every kind of color vision. Yellow is last, since it is pale on white.
+#: Okabe and Ito's colors, which are distinct for every kind of color vision. Pale yellow is last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
 GRAY = "#555555"
 GRID_GRAY = "#EEEEEE"
@@ -65,7 +65,7 @@ LOWEST_PANEL = 1.6
 class Drawing:
     """A drawn ``figure``, with the ``title`` above and the ``notes`` below it.
 
-    ``lines`` give the content as text, and ``numbers`` give the content of the CSV file next to the figure.
+    ``lines`` describe the drawn numbers as text, and ``numbers`` is the content of the CSV file next to the figure.
     """
 
     figure: Figure
@@ -78,21 +78,21 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Turn ``function(runs)``, which draws finished runs, into a figure.
+    """Turn ``function(runs)``, which draws finished runs, into a figure that reads jobs and writes files.
 
-    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines. This
-    decorator works with and without options. Notes under the figure, and the returned lines, report runs that are left
-    out or missing, and generated text.
+    The result is a function ``(jobs, path, notes=(), command="")`` that writes the files of the figure and returns text
+    lines. Notes under the figure, and the returned lines, report missing runs, runs that are left out, and generated
+    data. Use this decorator with or without arguments.
 
     Args:
         function: Draws finished runs.
         one_task: Whether runs of several tasks are an error.
-        reads: Files that are drawn. A run that lacks one of these files is left out.
-        needs: A dotted result key. A run without this key is not drawn.
+        reads: Names of the run files that ``function`` reads. A run that lacks one of these files is left out.
+        needs: A dotted key of the result. A run without this key is left out.
 
     Raises:
-        UserError: No run is done (the message names the ``command`` for the runs), or ``one_task`` is set and the
-            runs have several tasks.
+        UserError: No run is finished (the message names the ``command`` that starts the runs), or ``one_task`` is set
+            and the runs have several tasks.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
@@ -121,7 +121,7 @@ def figure_of(
 
 @contextlib.contextmanager
 def figure_settings() -> Iterator[None]:
-    """Return a context with our fonts and lines, independent of the user's matplotlibrc."""
+    """Inside the block, matplotlib uses our fonts and lines, independent of the user's matplotlibrc."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -144,7 +144,7 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     columns = 2 if count == 4 else min(count, across)
     total = current_output().width
     if total:
-        if "width_ratios" not in options:  # such panels are one picture
+        if "width_ratios" not in options:  # panels of unequal width form one picture
             columns = max(1, min(columns, int(total / NARROWEST_PANEL)))
         height = max(height * total / columns / width, LOWEST_PANEL)
         width = total / columns
@@ -168,7 +168,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
-    """Return a dict from name (method and distinguishing settings) to its runs, which differ only in the seed."""
+    """Return a dict from a name (method and distinguishing settings) to the runs with that name, one per seed."""
     labels = spelled_labels(run.label for run in runs)
     short = {label: short_line(text) for label, text in labels.items()}
     if len(set(short.values())) == len(labels):
@@ -198,12 +198,12 @@ def nth_color(i: int) -> str:
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """Return a label's name as drawn: "no emotion" for ``no_emotion``, or two lines if ``gap`` is a line break."""
+    """Return a class name as drawn: ``gap`` replaces each underscore, as in "no emotion" for ``no_emotion``."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
-    """Put ticks with ``names`` at 0, 1, ... of an axis, by its method ``put`` (``set_xticks`` or ``set_yticks``).
+    """Put ticks with ``names`` at 0, 1, ... of an axis; ``put`` is ``axes.set_xticks`` or ``axes.set_yticks``.
 
     All names are shown if they fit, otherwise every 2nd, 5th, 10th, ...
     """
@@ -212,17 +212,16 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
 
 
 def label_colors(labels: ClassNames) -> list[Any]:
-    """Return one color per label.
+    """Return one color per class.
 
-    If labels lie on a scale (sentiment), their colors follow a color scale. Otherwise, the colors differ as much as
-    possible.
+    If the classes lie on a scale (as for sentiment), so do the colors. Otherwise, the colors differ strongly.
     """
     points = np.asarray(labels.coordinates, dtype=float)
     return list(map(nth_color, range(len(points)))) if points.shape[1] != 1 else scale_colors(points[:, 0])
 
 
 def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
-    """Return a color for each of ``numbers``, along a scale by their ranks."""
+    """Return a color for each of ``numbers``, from a color scale by the rank of the number."""
     from matplotlib import colormaps
 
     _, ranks = np.unique(numbers, return_inverse=True)
@@ -232,9 +231,10 @@ def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
 def draw_band(
     axes: Axes, line: pd.DataFrame, color: Any, place: str = "place", filled: bool = True, **look: Any
 ) -> None:
-    """Draw a series of ``estimates``: the means as a line styled by ``look`` and, if ``filled``, the intervals.
+    """Draw one series of ``estimates``: the means as a line and, if ``filled``, the intervals as a band.
 
-    The area may exceed the axes. Axes that include all of it would hide differences between lines of few seeds.
+    ``look`` are options of matplotlib's line. The band may exceed the axes: if the axes included all of a wide band,
+    differences between lines over few seeds would be hidden.
     """
     axes.plot(line[place], line.value, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
@@ -251,10 +251,10 @@ def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: floa
 
 
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
-    """Make ``x``, ``y`` or ``xy`` logarithmic, with ticks at 1, 2 and 5 times powers of ten.
+    """Make the axes ``which`` (``x``, ``y`` or ``xy``) logarithmic, with ticks at 1, 2 and 5 times powers of ten.
 
-    An axis has ticks at powers only if its highest value is more than ``powers_from`` times its lowest value.
-    ``options`` are passed to matplotlib's LogLocator.
+    If the highest value of an axis is more than ``powers_from`` times the lowest, the axis has ticks at powers of ten
+    only. ``options`` are passed to matplotlib's LogLocator.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 

@@ -1,4 +1,4 @@
-"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print."""
+"""A preset's results as one self-contained HTML page without scripts or requests, readable offline and in print."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "different data", "different version", "running", "missing")
-#: Groups of settings that affect no number of a run.
+#: Groups of settings that affect no number in a result.
 NOT_SHOWN = ("paths", "tracker", "sweep", "report", "fail_fast")
 #: Text in place of a setting that a job does not have.
 NOT_SET = "(not set)"
@@ -57,7 +57,7 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Standing:
-    """A job's state (one of :data:`JOB_STATES`) and, if it is not done, the reason."""
+    """A job's state (one of :data:`JOB_STATES`) and, if the job is not done, the reason."""
 
     state: str
     cause: str = ""
@@ -65,7 +65,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: its description, the image as a ``data:`` address, and its numbers as lines.
+    """A figure: description, image as a ``data:`` address, and the drawn numbers as text lines.
 
     ``problem`` is the reason if the figure could not be drawn.
     """
@@ -83,10 +83,11 @@ class Page:
 
     Attributes:
         verdicts: The verdicts on all claims of the preset.
-        unjudged: The reason why the claims could not be judged, or "".
-        settings: A dict from key to its distinct values over the jobs.
-        versions: A dict from provenance key to its value in each distinct combination of values.
-        version_counts: The number of runs with each combination, most frequent first.
+        unjudged: The reason why no verdict on the claims could be computed, or "".
+        settings: A dict from dotted key to the distinct values of this setting over the jobs.
+        versions: A dict from provenance key (such as the code version) to one value per distinct combination of all
+            provenance keys.
+        version_counts: The number of runs with each of these combinations, most frequent first.
     """
 
     request: PageRequest
@@ -146,7 +147,7 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     notes = spec.get("notes", [])
     if spec.get("kind") not in FIGURES:
         table = preset_table(jobs, spec, request.command)
-        notes = []  # the table has them below it
+        notes = []  # the table shows the notes
     figures = [_draw(name, figure, jobs, notes, request.command) for name, figure in figures_of(spec).items()]
     verdicts = []
     unjudged = ""
@@ -169,7 +170,7 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
 def _draw(
     name: str, figure: Callable[..., list[str]], jobs: Sequence[Job], notes: Sequence[str], command: str
 ) -> FigureView:
-    """Draw ``figure`` of ``jobs``. If drawing fails, the returned view has the reason."""
+    """Draw ``figure`` from the records of ``jobs``. If drawing fails, the returned view holds the reason."""
     about = describe_figure(name, figure)
     with temporary_folder() as folder:
         path = folder / f"{name}.png"
@@ -226,7 +227,7 @@ def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("knot_runner.report.page", "."), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
+        finalize=lambda value: plain(value) if type(value) is str else value,  # leaves the Markup of macros unchanged
     )  # fmt: skip
     names = (asked, caption, cell_texts, display, duration, footnotes, verdict_texts)
     environment.globals |= {function.__name__: function for function in names}

@@ -28,8 +28,8 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 def summary_table(result: RunResult) -> Group:
     """Return the summary of a run.
 
-    It shows the measures per data set before and after distillation, a federated run's measures and rounds, or a
-    probe's temperatures.
+    For a distillation, the summary has the measures per data set before and after distillation; for a federated run,
+    measures and rounds; for a temperature probe, a row per temperature.
     """
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
@@ -39,7 +39,7 @@ def summary_table(result: RunResult) -> Group:
 
 
 def metrics_summary(name: str, result: RunResult) -> Group:
-    """Return each metric over all data sets, for a method family without a summary function."""
+    """Return a summary with each metric over all data sets, for a method family without its own summary function."""
     return run_view(name, result, ["metric", "value"], _overall(result), cost_lines(result))
 
 
@@ -50,7 +50,7 @@ def _overall(result: RunResult) -> list[SummaryRow]:
 
 
 def _number_rows(result: RunResult, keys: dict[str, str]) -> list[SummaryRow]:
-    """Return a row per title of ``keys`` whose dotted key the ``result`` has."""
+    """Return a row (title, number) for each of ``keys`` (title -> dotted key) that the ``result`` has."""
     values = {title: lookup(result, key) for title, key in keys.items()}
     return [(title, [_score(value)]) for title, value in values.items() if value is not None]
 
@@ -183,7 +183,7 @@ def _federated_lines(result: FederatedResult) -> Iterator[str]:
 def cluster_lines(result: FederatedResult) -> Iterator[str]:
     """Yield lines such as ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``.
 
-    They also state the agreement with known groups.
+    If the partition has known groups, a line states how well the clusters agree with them.
     """
     clusters = result.clusters
     if clusters is None:
@@ -200,7 +200,7 @@ def cluster_lines(result: FederatedResult) -> Iterator[str]:
 
 
 def distill_summary(name: str, result: DistillResult) -> Group:
-    """Return the measures of the student and the teachers, and the weight and first ratio of every loss term."""
+    """Return the measures of the student and the teachers, and the weight and initial ratio of every loss term."""
     measures = _measures(result)
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []

@@ -1,1 +1,1 @@
-"""Formats of tables, claims, comparisons and runs: terminal, Markdown, LaTeX and CSV; names and numbers as text."""
+"""Output formats of tables, claims, comparisons and runs: terminal, Markdown, LaTeX and CSV."""

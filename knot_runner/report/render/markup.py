@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX and CSV; the same functions format tables, claims and comparisons."""
+"""Markdown, LaTeX and CSV of tables, claims and comparisons."""
 
 from __future__ import annotations
 
@@ -82,9 +82,13 @@ def _environment() -> Environment:
 
 
 def table_csv(table: ResultTable) -> str:
-    """Return one line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
+    """Return CSV with one line per cell of the table.
 
-    Missing numbers are empty. Of the ``planned`` runs, ``seeds`` runs have the number and ``diverged`` runs diverged.
+    A line has the names of row and column, the mean, both ends of the 95% interval, the standard deviation, the numbers
+    of seeds, the paper's number, and the gap (our mean minus the paper's number).
+
+    Missing numbers are empty. ``planned`` is the number of requested runs, ``seeds`` the number of runs in the mean,
+    and ``diverged`` the number of diverged runs.
     """
     rows = []
     for row in table.rows:

@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-#: Seconds whose progress determines the rate; longer than a slow round or a short job.
+#: The rate is measured over the last this many seconds; longer than a slow round or a short job.
 RATE_SECONDS = 600.0
 
 

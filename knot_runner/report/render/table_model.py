@@ -40,10 +40,10 @@ class ColumnGroup:
     """Columns under one heading.
 
     Attributes:
-        metric: The metric of the cells, if ``key`` is not the name of the metric.
-        block: The title of the grid that contains the group.
-        head: The heading of every column, instead of the column names.
-        heads: The heading of each column, instead of the column names.
+        metric: The metric in the cells, if ``key`` is not its name.
+        block: The title of the grid (one printed table) that contains this group.
+        head: A common heading of all columns, instead of the column names.
+        heads: One heading per column, instead of the column names.
         signed: Whether positive numbers have a plus sign.
         variant: The kind of runs in this group (:func:`run_rows.variant`), if the metric has several groups.
     """
@@ -62,7 +62,7 @@ class ColumnGroup:
     variant: str | None = None
 
     def heading(self, column: int) -> str:
-        """Return the name of a column, or the name of the metric if ALL is the only column."""
+        """Return the heading of a column: the column's name, or the metric's name if ALL is the only column."""
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -77,8 +77,8 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        keys: The values of the settings that identify the row, as a user types them. None stands for a setting that the
-            runs do not have. In a comparison, the numbers of runs follow.
+        keys: The values of the settings that identify the row, as typed on a command line; None for a setting that the
+            runs do not have. In a comparison, the row's numbers of runs follow.
         heads: The ``keys`` as printed.
         cells: The numbers of the row.
     """
@@ -97,10 +97,10 @@ class TableLayout:
     """How a terminal shows a table.
 
     Attributes:
-        wide_heads: Whether each head has a separate column if the width allows. Otherwise, further heads are below the
-            first one.
-        uniform: Whether all grids have the layout of the widest grid.
-        splits: Whether the groups of a grid that is too wide are distributed over several grids.
+        wide_heads: Whether each name of a row (``TableRow.heads``) has its own column if the width allows. Otherwise,
+            the other names are printed below the first name.
+        uniform: Whether all grids use the layout that the widest grid needs.
+        splits: Whether a grid that is too wide is split into several grids.
     """
 
     wide_heads: bool = False
@@ -131,7 +131,7 @@ class ResultTable:
     layout: TableLayout = TableLayout()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Return the groups of columns by their ``block``, which names the grid; one empty list without groups."""
+        """Return the groups of columns of each grid (groups with the same ``block``); one empty list without groups."""
         return list(by_key((group.block, group) for group in self.groups).values()) or [[]]
 
     def block_title(self, groups: Sequence[ColumnGroup]) -> str:

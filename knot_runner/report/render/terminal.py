@@ -1,4 +1,4 @@
-"""Terminal output: console, lines of text, and tables in three styles; readable from 80 columns on.
+"""Terminal output: console, lines of text, and tables in three styles. A width of 80 columns suffices.
 
 Every text passes through :func:`text_line` or a column, which remove control characters.
 """
@@ -21,11 +21,11 @@ from knot_runner.report.render.table_model import ColumnGroup, ResultTable, Tabl
 from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
-#: Width of output that is not a terminal. It exceeds the width of every table, so that no table is folded.
+#: Width of output that is not a terminal; larger than every table, so that no table is wrapped.
 PIPE_WIDTH = 1000
 #: Width at which the full width of a grid is measured.
 WIDEST_GRID = 10_000
-#: Width at which a text below a number is wrapped. It exceeds the width of every interval.
+#: Width at which a text below a number is wrapped; larger than every interval.
 NARROW_CELL = 16
 #: Width at which the settings below a row's first head are wrapped.
 SETTINGS_WIDTH = 32
@@ -52,7 +52,7 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 class TerminalColumn(Column):
     """A column of a terminal table: rich's column, whose ``head`` is plain text.
 
-    ``right`` aligns cells right, as for numbers. ``look`` are further options of rich's column.
+    ``right``: whether to align cells right, as for numbers. ``look``: further options of rich's column.
     """
 
     def __init__(self, head: str | Text = "", right: bool = False, **look: Any) -> None:
@@ -76,7 +76,7 @@ def results_grid(
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
-    """Return a table of numbers of one run, titled with its name, with lines below the heads and between parts."""
+    """Return a table of the numbers of one run with a ``title``, and with lines below the heads and between parts."""
     return _filled(
         columns, rows, title=text_line(title, "bold"), box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
@@ -84,7 +84,7 @@ def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow],
 
 
 def _filled(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], **look: Any) -> Table:
-    table = Table(*copy.deepcopy(list(columns)), title_justify="left", **look)  # a column keeps its table's cells
+    table = Table(*copy.deepcopy(list(columns)), title_justify="left", **look)  # columns store cells
     for row in rows:
         if row is None:
             table.add_section()
@@ -98,13 +98,13 @@ def _cell_text(cell: str | Text) -> Text:
 
 
 def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether ``grid`` fits without truncated or folded cells."""
+    """Return whether ``grid`` fits without truncated or wrapped cells."""
     return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
 
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """Rich renderable of a table for any width: mean and interval next to or below each other."""
+    """Rich renderable of a table that adapts to the width: an interval is next to the mean, or below the mean."""
 
     table: ResultTable
 
@@ -139,7 +139,7 @@ class TerminalTable:
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], wide_heads: bool, stacked: bool = False) -> Table:
     """Return one grid."""
     head_columns = len(table.heads) if wide_heads else 1
-    lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
+    lead = "\n" if any(group.of_global for group in groups) else ""  # a line for the mark of global data sets
     columns = []
     for head, is_right in itertools.zip_longest(table.heads[:head_columns], table.right[:head_columns]):
         columns.append(TerminalColumn(Text(lead + plain(head)), bool(is_right), no_wrap=not stacked))

@@ -1,6 +1,7 @@
 """Names and numbers as text.
 
-Names are escaped for their target format. Numbers have the digits of their metric, and large amounts decimal prefixes.
+Names are escaped for the target format. The metric determines the number of digits, and large amounts have decimal
+prefixes (k, M, G).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """Return ``text``, changed so that no spreadsheet reads it as a formula (``csv`` adds quotes)."""
+    """Return ``text``, changed so that no spreadsheet reads the text as a formula. The module ``csv`` adds quotes."""
     text = plain(text)
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
@@ -70,7 +71,7 @@ def label_settings(label: str) -> dict[str, str]:
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
     """Return a dict from label to displayed label.
 
-    Groups are divided into settings, and settings common to all ``labels`` are omitted.
+    A group that is swept as a whole is divided into its settings. Settings common to all ``labels`` are omitted.
     """
     by_label = {label: [f"{key}={value}" for key, value in label_settings(label).items()] for label in labels}
     shared = set.intersection(*map(set, by_label.values())) if len(by_label) > 1 else set()
@@ -101,11 +102,11 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
 
 
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
-    """Return the three texts of a printed cell: mean, interval and the paper's number.
+    """Return three texts for a table cell: mean, interval and the paper's number.
 
-    The mean is ``div.`` if runs diverged and none finished, and ``-`` if there are no runs. The interval is ``±0.010``
-    or, without an interval, the standard deviation in the same form, or "". The paper's number is in parentheses, with
-    its printed digits and standard deviation, or "" if the paper prints no number.
+    The mean is ``div.`` if no run finished and some diverged, and ``-`` if there are no runs. The interval has the form
+    ``±0.010``; without an interval, the standard deviation has the same form, or the text is "". The paper's number is
+    in parentheses, with the digits and the standard deviation that the paper prints; "" without such a number.
     """
     half = cell.std if cell.half is None else cell.half
     interval = ""
@@ -126,8 +127,8 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 def too_few_seeds(estimate: Estimate) -> str:
     """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
 
-    In this example, six seeds would exclude 0 at the observed variance. Return "" for other differences, and if nothing
-    varies.
+    In this example, the interval would exclude 0 with six seeds of the observed variance. Return "" for any other
+    difference, and if the variance is 0.
     """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
@@ -136,7 +137,7 @@ def too_few_seeds(estimate: Estimate) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """Return ``±0.010``, or the interval, `` [0.905, 1]``, for a share whose interval is clipped at 0 or ``top``."""
+    """Return ``±0.010``; or the interval `` [0.905, 1]`` for a share, if 0 or ``top`` clips the interval."""
     whole = (mean - half, mean + half)
     low, high = clipped_interval(*whole, top)
     if (low, high) == whole:
@@ -154,7 +155,7 @@ FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at 
 
 
 def caption(table: ResultTable) -> str:
-    """Return one line that explains how to read a cell of ``table``."""
+    """Return one line that explains the numbers in a cell of ``table``."""
     if table.reading:
         return table.reading
     parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}

@@ -5,19 +5,20 @@ covers 51% with two seeds and 76% with three, also with Hesterberg's expanded pe
 over the seeds treats the seeds as independent, although all share the same test items. Its interval covers 67% with
 five seeds if seeds and item sets have equal variance.
 
-The variance of the mean therefore has two parts. The first is s^2 / n over seeds. The second is the part that seeds
-share through their items: the covariance of their effects when the items are resampled. The squares of the two
-half-widths are added (as in Zou & Donner 2008). The interval over items alone is the minimum width. The simulated
-coverage of 95% intervals is 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
+The variance of the mean therefore has two parts. The first part is s^2 / n over n seeds with sample variance s^2. The
+second part is common to all seeds, which share their test items: the covariance of the seeds' effects when the items
+are resampled. The squares of the two half-widths are added (as in Zou & Donner 2008). The interval is at least as wide
+as the interval over items alone. The simulated coverage of 95% intervals is 95.0% to 99.1%, for two to ten seeds and
+any share of the items (``test_intervals``).
 
 Error control: neither the number of claims nor interim analyses increase the rate of false verdicts. The p-values of
 several claims are corrected by Holm's method. A preset fixes a number of seeds n in advance (``report.seeds``).
-Verdicts are given only at n, 2 n, 4 n, ... seeds. They always use the seeds from 0 on, so that no seed can be selected.
+Verdicts are given only at n, 2 n, 4 n, ... seeds, and use the seeds 0, 1, 2, ..., so that no seed can be selected.
 
-The allowed rate of false verdicts is 5%. The first analysis spends two thirds of it, and each further analysis spends
-two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts stay within 5% for
-any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the error is spent at the
-planned number, where most studies end.
+The allowed rate of false verdicts (type-I error) is 5%. The first analysis may spend two thirds of this error, and each
+further analysis two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound, false verdicts
+stay within 5% for any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983). Most of the
+error is spent at the planned number, where most studies end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 
 from knot_runner.report.statistics.intervals import LEVEL, MAX_SEEDS, normal_quantile, student_quantile
 
-#: Quantile levels for the spread of further seeds.
+#: Quantile levels at which the standard deviation over further seeds is evaluated.
 SPREADS = (np.arange(100) + 0.5) / 100
 
 
@@ -40,7 +41,7 @@ class EffectEstimate:
 
     Attributes:
         spread: The standard deviation over seeds; None for one seed.
-        shared: The part of the mean's variance that more seeds do not reduce, due to common test items.
+        shared: The part of the mean's variance that is due to common test items, and that more seeds do not reduce.
         items: The variance due to test items alone.
     """
 
@@ -52,11 +53,11 @@ class EffectEstimate:
 
     @property
     def flat(self) -> bool:
-        """Return whether all seeds and items have the same effect, so that no spread can be estimated."""
+        """Return whether the effect is the same for all seeds and test items, so that no spread can be estimated."""
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Return the half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds.
+        """Return the half-width of the confidence interval of level 1 - ``alpha`` for ``seeds`` seeds.
 
         By default, ``seeds`` is the number of seeds in the estimate. For one seed, the interval covers test items only.
         """
@@ -78,7 +79,7 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 
 
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
-    """Return the two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
+    """Return the two-sided p-value, the smallest alpha whose interval excludes ``threshold``; None for one seed.
 
     If all seeds have the same effect, the p-value is from the sign test.
     """
@@ -101,10 +102,10 @@ def sign_test(seeds: int) -> float:
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
-    """Return the probability that an interval excludes a threshold at distance ``gap``.
+    """Return the probability that the interval of a repeated study excludes a threshold at distance ``gap``.
 
-    The interval has level 1 - ``alpha`` over ``seeds`` seeds, at least two, on the same test items. Effect and spread
-    are assumed to equal the estimates.
+    The study has ``seeds`` seeds (at least two) on the same test items, and its interval has level 1 - ``alpha``. The
+    true effect and spread are assumed to equal the estimates.
     """
     if estimate.flat:
         return float(gap > 0 and sign_test(seeds) < alpha)
@@ -120,10 +121,11 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 
 
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
-    """Return the estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items.
+    """Return the estimate from the ``effects`` of n seeds and from ``replicates`` of shape [B, n] on resampled items.
 
-    Seeds that share test items use the same resampled items in each row of ``replicates``; other seeds draw
-    independently. If ``replicates`` is None, the estimate is over seeds only.
+    A row of ``replicates`` holds the effects of all seeds on one resample. Seeds with the same test items use the same
+    resample; other seeds draw independently. If ``replicates`` is None, the estimate covers only the variation over
+    seeds.
     """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
@@ -141,16 +143,17 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
 # ----------------------------------------------------------------------------------------------------- error control
 
 
-#: Allowed rate of false verdicts over all claims of a preset and all looks.
+#: Allowed rate of false verdicts over all claims of a preset and all interim analyses.
 ALPHA = 0.05
-#: Power of a suggested number of seeds.
+#: Power at which a number of seeds is suggested.
 POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p-values (Holm 1979).
 
-    Rejecting those that are at most alpha keeps the family-wise error rate at or below alpha.
+    If each hypothesis with an adjusted p-value of at most alpha is rejected, the family-wise error rate is at most
+    alpha.
     """
     order = np.argsort(values, kind="stable")
     steps = np.arange(len(values), 0, -1) * np.array(values)[order]
@@ -161,14 +164,14 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """A planned interim analysis: a verdict at ``seeds`` seeds, which spends ``share`` of the allowed error."""
+    """A planned interim analysis at ``seeds`` seeds, which may spend the share ``share`` of the type-I error ALPHA."""
 
     seeds: int
     share: float
 
 
 def looks(planned: int, seeds: int) -> list[Look]:
-    """Return the interim analyses at ``seeds`` or fewer seeds, the first one at the ``planned`` number."""
+    """Return the interim analyses that ``seeds`` seeds allow: at ``planned``, 2 * ``planned``, 4 * ``planned``, ..."""
     reached: list[Look] = []
     while (count := planned * 2 ** len(reached)) <= seeds:
         reached.append(Look(count, 2 / 3 ** (len(reached) + 1)))
@@ -176,7 +179,7 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Return the number of seeds, in addition to ``seeds``, until the first interim analysis with 80% power.
+    """Return the number of seeds to add to ``seeds`` until the first interim analysis with 80% power.
 
     The true effect and spread are assumed to equal the estimates. Return None for one seed, whose spread is unknown.
     Return ``MAX_SEEDS + 1`` if more than ``MAX_SEEDS`` seeds are needed, or if no number suffices with these test
@@ -187,7 +190,7 @@ def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: i
         gap: The distance from the effect to the threshold.
         planned: The planned number of seeds.
         seeds: The present number of seeds.
-        claims: The number of claims that are decided together.
+        claims: The number of undecided claims, by which Holm's method divides alpha.
     """
     if estimate.spread is None:
         return None

@@ -1,4 +1,4 @@
-"""95% intervals, and the draws of test items for the bootstrap.
+"""95% intervals, and random draws of test items for the bootstrap.
 
 The intervals are Student's t for a mean over seeds, and the percentile bootstrap for a metric (Efron 1979). All runs
 with the same test set use the same draws of test items.
@@ -14,7 +14,7 @@ import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 2000
-#: Reports suggest at most this number of further seeds.
+#: Maximum number of further seeds that reports suggest.
 MAX_SEEDS = 100
 #: Maximum number of draws in memory at the same time: 32 MB.
 DRAWS = 4_000_000
@@ -40,7 +40,7 @@ def clipped_interval(low: float, high: float, top: float | None) -> tuple[float,
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean of ``values`` and half its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
+    """Return the mean of n ``values`` and the half-width of its 95% t interval (n - 1 degrees of freedom).
 
     For a single value, the half-width is None.
 
@@ -59,7 +59,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its 95% interval, which is clipped at 0 and ``top``.
+    """A mean over seeds and its 95% interval. The interval of a share is clipped at 0 and ``top``.
 
     Attributes:
         mean: The mean over ``n`` seeds; None without seeds.
@@ -81,12 +81,12 @@ class Estimate:
 
 
 def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate:
-    """Return the mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
+    """Return the mean and 95% t interval of ``values``. Raises ValueError if ``values`` is empty."""
     return Estimate(*mean_interval(values), len(values), top)
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Return the number of seeds whose 95% interval excludes 0, or None for more than :data:`MAX_SEEDS`.
+    """Return the number of seeds at which the 95% interval excludes 0, or None for more than :data:`MAX_SEEDS`.
 
     The mean and variance of more seeds are assumed to equal those of the first ``n`` seeds.
     """
@@ -99,10 +99,10 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 
 
 def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield how often each of ``items`` test items is drawn in each resample, [rows, items] float32.
+    """Yield arrays of shape [resamples, items], float32: how often each of ``items`` test items is drawn in a resample.
 
-    A product with columns [items, K] is the columns' sums over each resample. The draws are those of
-    :func:`item_draws`.
+    The product of such an array with a matrix of shape [items, K] has the sums of the K columns over each resample. The
+    draws are those of :func:`item_draws`.
     """
     for drawn in item_draws(items, seed):
         rows = len(drawn)
@@ -111,10 +111,10 @@ def item_weights(items: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def item_draws(items: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the positions [rows, items] of ``items`` test items drawn with replacement.
+    """Yield arrays of shape [resamples, items]: the positions of test items that are drawn with replacement.
 
-    Each array contains a part of the :data:`RESAMPLES`. The draws depend only on ``items`` and ``seed``, so that all
-    runs with the same test set use the same items.
+    All arrays together have :data:`RESAMPLES` rows. The draws depend only on ``items`` (the number of test items) and
+    ``seed``, so that all runs with the same test set draw the same items.
     """
     rng = np.random.default_rng(seed)
     step = max(1, DRAWS // items)

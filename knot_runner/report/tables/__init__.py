@@ -1,1 +1,1 @@
-"""Tables of our numbers compared with the paper's, with footnotes."""
+"""Tables of our numbers next to the papers' printed numbers, with footnotes."""

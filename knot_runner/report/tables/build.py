@@ -1,4 +1,4 @@
-"""Tables as plain data: our means and intervals over seeds next to the paper's numbers, from run folders only."""
+"""Tables as plain data, from run folders only: our means and intervals over seeds, next to the paper's numbers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
         command: The command that runs the jobs.
 
     Raises:
-        UserError: No run is done, the kind, a metric or the printed table is unknown, or the runs or the printed table
-            have another task.
+        UserError: No run is finished; the kind, a metric or the printed table is unknown; the runs have several tasks;
+            or the printed table has another task.
     """
     name = spec.get("kind", "methods")
     if name not in TABLE_KINDS:
@@ -67,7 +67,7 @@ def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable
 
 
 def printed_table(name: str, spec: Config) -> PrintedTable | None:
-    """Return the paper's table to show next to ours, after checking that it and the metrics fit the kind ``name``."""
+    """Return the paper's table to show next to ours. Checks that table and metrics fit the table kind ``name``."""
     kind = TABLE_KINDS[name]
     metrics = spec.get("metrics", kind.usual)
     known = kind.metrics() if kind.metrics else metrics

@@ -1,4 +1,4 @@
-"""Footnotes of tables, which prevent misreading their numbers."""
+"""Footnotes of tables, which report what limits the comparison of numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> Iterator[str]:
-    """Yield lines on missing runs per table row, and on damaged results. Rows with equal numbers share a line.
+    """Yield lines on missing runs and on damaged results. Table rows that lack the same number of runs share a line.
 
     ``rows`` are runs as in :func:`run_rows`, and ``names`` has the table row of each run.
     """
@@ -54,7 +54,7 @@ def not_counted(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def sources(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield lines on the kind of data, if it affects the comparison."""
+    """Yield lines on the source and the amount of training data, if these limit the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
     if len(kinds) > 1:
         yield f"The runs mix data from several sources ({', '.join(kinds)})."
@@ -97,14 +97,14 @@ def embedded(runs: Iterable[Run]) -> str:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Return whether our numbers and the paper's numbers are computed on the same kind of data."""
+    """Return whether the ``runs`` use real data, as the papers do."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(
     columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None
 ) -> Iterator[str]:
-    """Yield lines on the data sets in ALL, if they differ between runs or from the paper's data sets.
+    """Yield lines on the data sets over which ALL is computed, if runs differ in these sets, or differ from the paper.
 
     ``measured`` has the data sets of each run.
     """

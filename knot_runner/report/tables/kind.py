@@ -23,10 +23,11 @@ def aggregate(
     comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """Return the cell of the mean of ``ours`` over the seeds of ``members``, next to the ``paper``'s number.
+    """Return the cell with the mean of ``ours`` over seeds, next to the ``paper``'s number.
 
-    ``ours`` has None for runs that were not measured, and ``members`` are rows as in :func:`run_rows`. The gap to the
-    paper is set only if the two numbers are ``comparable``. ``top`` is the maximum of a share, 1 or 100.
+    ``members`` are the runs of the cell, as rows of :func:`run_rows`. ``ours`` has their numbers, with None for a run
+    without the number. The gap (our mean minus the paper's number) is set only if both are ``comparable``. ``top`` is
+    the maximum of a share, 1 or 100.
     """
     measured = [value for value in ours if value is not None]
     planned = len(set(members.seed))
@@ -61,10 +62,11 @@ class TableKind:
 
     Attributes:
         make: A function that returns the rows, the headings of the row names, the groups of columns, and the footnotes.
-        metrics: A function that returns the valid names in ``report.metrics``; None accepts every name.
+        metrics: A function that returns the names that ``report.metrics`` may have; None accepts every name.
         usual: The default metrics.
         printed: The kind of the paper's table that can be shown next to ours, or "".
-        needs: A suitable printed table, if this kind takes its rows or columns from a printed table; otherwise "".
+        needs: The name of a suitable printed table, if this kind takes rows or columns from a printed table; otherwise
+            "".
         options: Further keys of ``report:`` in presets with this kind of table.
         layout: The layout in a terminal.
     """

@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError
 
 
 def methods_table(request: TableRequest) -> Parts:
-    """Return a row per method and setting, and, for each metric, a column per data set and their mean."""
+    """Return a row per method and setting, and for each metric a column per data set and a column ALL (the mean)."""
     columns = _columns(request.printed, finished(request.runs))
     rows, heads, groups, lines = methods_by_data(request, columns)
     return rows, heads, [replace(group, block=group.title) for group in groups], lines
@@ -90,7 +90,7 @@ def methods_by_data(
 
 
 def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """Return the paper's data sets, then our other data sets, then the global ones, and ALL."""
+    """Return the paper's data sets, our other data sets, the global model's data sets, and ALL, in this order."""
     measured = itertools.chain(*(run.result.metrics.values() for run in runs))
     of_global = _global_sets(runs)
     ordered = sorted(dict.fromkeys(itertools.chain(*measured)), key=lambda name: name in of_global)
@@ -99,7 +99,7 @@ def _columns(table: PrintedTable | None, runs: Sequence[MeasuredRun]) -> tuple[s
 
 
 def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
-    """Return the data sets of the global model.
+    """Return the names of the data sets on which the global model is tested.
 
     Image runs have no such data sets, because their results have counts instead of parties.
     """
@@ -107,7 +107,10 @@ def _global_sets(runs: Sequence[MeasuredRun]) -> set[str]:
 
 
 def _groups(metric: str, columns: tuple[str, ...], runs: Sequence[MeasuredRun]) -> Iterator[ColumnGroup]:
-    """Yield a group per kind of number that a column must not mix. Epsilon always states its relation and delta."""
+    """Yield a group of columns for each :func:`variant` of the metric, because a column must not mix variants.
+
+    A column of epsilon always states the neighboring relation and delta.
+    """
     entry = METRICS[metric]
     kinds = variants(f"metrics.{metric}.ALL", [run for run in runs if metric in run.result.metrics])
     of_global = _global_sets(runs)

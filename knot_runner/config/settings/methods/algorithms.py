@@ -1,8 +1,8 @@
 """Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
-A class holds only the settings of its algorithm, so that a setting of another algorithm cannot be set. Class attributes
+A class has only the settings of one algorithm, so that a setting of another algorithm raises an error. Class attributes
 describe properties of the algorithm that bundles and partitions need. A plug-in's class derives from
-:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
+:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered together with the algorithm's functions
 (:class:`~knot_runner.methods.contract.Method`).
 """
 
@@ -153,7 +153,7 @@ class FedalaSettings(AveragingSettings):
     share: Proportion
     #: learning rate of the mix
     rate: Positive
-    #: initial learning stops when the losses of ``window`` passes have a smaller standard deviation
+    #: initial learning stops when the standard deviation of the loss over ``window`` passes is smaller
     threshold: Positive
     #: number of passes for ``threshold``
     window: Steps

@@ -1,6 +1,6 @@
 """Settings of ``method=distill``: loss terms, teachers, schedule, share of labeled examples, and synthetic images.
 
-``method.synthesis`` generates images from a trained teacher for a student that sees no real ones.
+``method.synthesis`` generates images from a trained teacher, for a student that is trained without real images.
 """
 
 from __future__ import annotations
@@ -235,10 +235,10 @@ def teacher_names(count: int) -> list[str]:
 
 
 def counted_teachers(method: Config) -> Config:
-    """Return the settings of a distillation that can change its numbers.
+    """Return those settings of a distillation that can change the numbers of the run.
 
-    ``teacher`` is included in ``teachers``. A finished run is identified by its id and the checksum of its weights,
-    regardless of its folder.
+    ``teacher`` is omitted, because ``teachers`` contains it. A teacher that is a finished run is identified by the
+    run's id and the checksum of the weights, regardless of the folder.
     """
     teachers = []
     for teacher in method["teachers"]:

@@ -94,11 +94,11 @@ class Schedule:
 class Stragglers:
     """Clients that train with another temperature, or for fewer epochs."""
 
-    #: share of clients
+    #: share of clients that are stragglers
     share: ProportionOrNone
-    #: their temperature
+    #: temperature of stragglers
     temperature: Temperature
-    #: their local epochs; null keeps ``training.local_epochs``
+    #: local epochs of stragglers; null keeps ``training.local_epochs``
     epochs: Steps | None = None
     #: random clients, or the slowest by ``fleet.compute``
     by: Literal["seed", "speed"] = "seed"
@@ -126,9 +126,9 @@ class FederatedSettings:
 
     #: the algorithm's :class:`~knot_runner.methods.contract.Method` as ``package.module:NAME``; "" for a plug-in
     functions: ClassVar[str] = ""
-    #: whether the server averages models; otherwise each client has its own model
+    #: whether the server averages models; if not, each client has its own model
     averages: ClassVar[bool] = False
-    #: whether clients select on held-out examples, so that ``partition.valid`` has a default
+    #: whether clients select models on held-out examples, so that ``partition.valid`` has a default
     selects: ClassVar[bool] = False
     #: reason why early rounds depend on the total number of rounds; "" if they do not
     by_all_rounds: ClassVar[str] = ""
@@ -148,7 +148,7 @@ class FederatedSettings:
     schedule: Schedule | None = None
     #: clients with different local training; null if none
     stragglers: Stragglers | None = None
-    #: temperature for the hardest examples (true-class probability 0 at the start of the round); easier ones
+    #: temperature for the hardest examples (true-class probability 0 at the start of the round); easier examples
     #: interpolate towards ``temperature``; null uses ``temperature``
     hard_temperature: Temperature | None = None
     #: cluster clients first and train each cluster separately; null disables clustering
@@ -157,7 +157,7 @@ class FederatedSettings:
     personalization: PersonalizationSettings | None = None
 
     def __post_init__(self) -> None:
-        if not self.chills:  # there is no temperature to train without
+        if not self.chills:  # without chilling, there is nothing to control for
             self.lr_control = False
 
     @property
@@ -176,7 +176,7 @@ class AveragingSettings(FederatedSettings):
     """Additional keys of algorithms whose server averages models."""
 
     averages = True
-    #: ``shared`` where it is null
+    #: the value of ``shared`` if it is null
     travels: ClassVar[tuple[str, ...]] = ("*",)
 
     #: patterns of the shared parameters; ``!`` excludes, ``head`` is the last layer; null: all, for FedPer and

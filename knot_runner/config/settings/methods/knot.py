@@ -39,7 +39,7 @@ class SinkhornSettings:
     scaling: Fraction
 
 
-#: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).
+#: ``method.loss.name`` -> class of the settings. The loss of a plug-in adds a class (methods/losses.py).
 LOSS_SETTINGS: SettingsClasses = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
 #: A loss between the student's outputs and a teacher's, one of :data:`LOSS_SETTINGS`.
 LossSettings = Annotated[Any, ByTag(LOSS_SETTINGS, "loss", "name")]

@@ -9,7 +9,7 @@ from knot_runner.config.plugins import Table
 from knot_runner.config.settings.sizes import FractionOrNone, ItemsOrNone, NotNegative, Positive, Steps
 from knot_runner.config.strict import ByTag, require
 
-#: The largest weight of the personal model that extrapolation may have.
+#: Largest weight of the personal model if ``extrapolate`` allows weights above 1.
 MAX_ALPHA = 3.0
 
 
@@ -17,9 +17,10 @@ MAX_ALPHA = 3.0
 class LocalSettings:
     """Local training after the last round."""
 
-    #: whether it combines several clients' own models
+    #: whether the personalization combines models of several clients
     shares_models: ClassVar[bool] = False
-    #: whether it learns or chooses clients on held-out examples, so that ``partition.valid`` has a default
+    #: whether the personalization learns or selects clients on held-out examples, so that ``partition.valid`` has a
+    #: default
     reads_valid: ClassVar[bool] = False
     #: learning rate
     lr: Positive
@@ -105,7 +106,7 @@ class CossimSettings(LocalSettings):
     kind: str
     #: similarities up to this value count as 0
     cutoff: FractionOrNone
-    #: row weights: normalized similarities, equal weights, or raw similarities
+    #: aggregation weights: normalized similarities, equal weights, or raw similarities
     form: Literal["weighted", "indicator", "unnormalized"]
     #: rounds of averaging and training
     rounds: Steps
@@ -115,7 +116,7 @@ class CossimSettings(LocalSettings):
     select: Literal["valid", "last"]
 
 
-#: ``method.personalization.kind`` -> its settings; a plug-in may add its own.
+#: ``method.personalization.kind`` -> class of the settings. A plug-in may add classes.
 PERSONALIZATION_SETTINGS: Table[type] = Table("PERSONALIZATION_SETTINGS", {
     "finetune": FinetuneSettings,
     "soup": SoupSettings,

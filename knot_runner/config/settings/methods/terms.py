@@ -24,9 +24,10 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.strict import AtMost, ByName, SettingsClasses, require
 from knot_runner.util.errors import UserError
 
-#: Factor of a term's loss. ``auto``: the run chooses the factor from the first values of the terms.
+#: Factor of a term's loss. ``auto``: the run computes the factor from the values of the terms on the first batches.
 Weight = Literal["auto"] | NotNegative
-#: [[tap of the student, tap of the teacher], ...]; null selects the default taps of the term
+#: Compared pairs of intermediate layers ("taps"): [[layer of the student, layer of the teacher], ...]; null selects the
+#: default layers of the term
 TapPairs = list[list[str]] | None
 
 
@@ -170,7 +171,7 @@ class TripletTermSettings(_OfTaps):
     triples: Items
 
 
-#: Name of a term -> its settings; a plug-in's term adds its own (methods/distill/term.py).
+#: Name of a term -> class of the term's settings. A plug-in's term adds a class (methods/distill/term.py).
 TERM_SETTINGS: SettingsClasses = {
     "ce": CeTermSettings,
     "kd": KdTermSettings,
@@ -186,7 +187,7 @@ TERM_SETTINGS: SettingsClasses = {
 }
 #: Loss terms by name, with the classes of :data:`TERM_SETTINGS`.
 Terms = Annotated[dict[str, Any], ByName(TERM_SETTINGS, "term")]
-#: Term that compares the examples of a batch -> the minimum number of examples.
+#: Term that compares the examples of a batch with each other -> minimum number of examples in a batch.
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 

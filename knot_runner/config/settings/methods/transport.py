@@ -104,7 +104,7 @@ class OtddSettings:
     covariance: Literal["sigma_frobenius", "sqrt_frobenius"]
     #: part of each covariance: all, its diagonal, or the diagonal of its square root (public code)
     part: Literal["full", "diagonal", "root_diagonal"]
-    #: maximum samples per side
+    #: maximum samples per data set
     samples: Several
     #: floating-point type for solver=federated
     precision: Literal["float64", "float32"]
