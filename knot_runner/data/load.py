@@ -95,7 +95,7 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
         raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
     if (columns.pair is not None) != has_pairs:
         wanted = "needs" if has_pairs else "cannot use"
-        raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
+        raise UserError(f"kind={settings.kind} {wanted} a column of second sentences", f"{where}.columns.pair")
     return source
 
 

@@ -13,7 +13,9 @@ from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fracti
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
 
-Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (the limit is kind=iid)")]
+Alpha = Annotated[
+    float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (for an IID partition, use partition.kind=iid)")
+]
 
 
 @dataclass
@@ -128,7 +130,11 @@ class PartyShares:
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
-        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for the clients")
+        require(
+            total < 1,
+            "transfer",
+            f"server + transfer = {total:g}, but the clients need a part of the images. Use a sum below 1",
+        )
 
 
 @dataclass

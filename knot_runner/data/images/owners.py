@@ -120,7 +120,9 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        raise UserError(f"none of the {many} has {least} training examples. Use up to {sizes.max()}", "partition.least")
+        raise UserError(
+            f"none of the {many} has {least} or more training examples. Use at most {sizes.max()}", "partition.least"
+        )
     if len(kept) < total:
         left_out = f"left out {total - len(kept)} of {total} {many}, which have fewer training examples"
         notes.append(f"partition.least={least}: {left_out}")

@@ -226,7 +226,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
-        raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
+        raise UserError(f"{task.name} ({task.source}) cannot be partitioned by {settings.by!r}{known}", "partition.by")
     many = task.called[settings.by][1]
     numbers = client_numbers(settings, task.train)
     if numbers is not None:
