@@ -92,7 +92,9 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
+        notes.append(
+            f"partition: the test examples have no {many}, so clients get them in proportion to their training classes"
+        )
     else:
         test_owner = _positions(test, clients)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]

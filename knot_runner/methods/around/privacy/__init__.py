@@ -273,7 +273,9 @@ def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation:
             "more clients per round"
         )
     if privacy.delta > 1 / privacy.clients:
-        notes.append(f"privacy.delta: {privacy.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")
+        notes.append(
+            f"privacy.delta: {privacy.delta:g} is larger than 1 / clients = 1 / {privacy.clients}. Use a smaller value"
+        )
     if getattr(settings.model, "vocab", "") == "train":
         notes.append("privacy: model.vocab=train uses the clients' texts, which epsilon does not cover")
     return notes
