@@ -126,7 +126,7 @@ def _files_there(
         elif role == "local":
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
-            remedy = f"The {role} data set is required"
+            remedy = f"The data set with role={role} is required"
         raise UserError(f"file not found (task.datasets.{name}.local.files). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)

@@ -160,7 +160,7 @@ def training_values(config: Config, kind: str) -> Config:
             f"{BLOCKS.get(key, key)} on {' and '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
         ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        why = f"this training has settings only for {', for '.join(has)}"
+        why = f"the training has no settings for this method and task. It has settings for {', for '.join(has)}"
         raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
@@ -227,7 +227,9 @@ def _check_architectures(method: FederatedSettings, settings: Settings) -> None:
             raise UserError(f"{spec.name} is repeated. List each model once", where)
         names.append(spec.name)
         if getattr(spec, "weights", "scratch") != "scratch":
-            raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
+            raise UserError(
+                f"{spec.name} has weights={spec.weights}, but is trained from scratch. Use weights=scratch", where
+            )
         if getattr(spec, "per_party", None):
             raise UserError("method.models already sets the model of each client. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(settings.model, "output", "logits") == "softmax":

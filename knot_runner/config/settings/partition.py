@@ -87,10 +87,13 @@ class Pairs(_Clients):
         if self.groups is not None:
             require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
-            fits = all(self.groups) and len(set(flat)) == len(flat)
-            require(fits, "groups", "each group must have a class, and each class must be in at most one group")
-        fits = self.num_clients >= 2 * groups
-        require(fits, "num_clients", f"expected at least two clients per group, got {self.num_clients} in total")
+            require(
+                all(self.groups) and len(set(flat)) == len(flat),
+                "groups",
+                "each group must have a class, and each class must be in at most one group",
+            )
+        problem = f"expected at least two clients for each of {groups} groups, got {self.num_clients} in total"
+        require(self.num_clients >= 2 * groups, "num_clients", problem)
 
 
 @dataclass

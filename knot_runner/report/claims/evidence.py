@@ -126,8 +126,10 @@ def _evidence(
     if look is None:
         notes.append(f"no verdict before all runs of seeds 0 to {settings.seeds - 1} are finished")
     elif rest := len(complete) - look.seeds:
-        judged = f"the verdict uses seeds 0 to {look.seeds - 1}"
-        notes.append(f"{judged}; the other {rest} count once seeds 0 to {2 * look.seeds - 1} are finished")
+        notes.append(
+            f"the verdict uses seeds 0 to {look.seeds - 1}; "
+            f"the other {rest} count once seeds 0 to {2 * look.seeds - 1} are finished"
+        )
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = (run for effect in cells for run in effect.runs)
