@@ -117,7 +117,7 @@ def require_result(folder: Path) -> RunResult:
     if not isinstance(result, dict):
         raise UserError("cannot be read", path)
     if problem := other_version(result):
-        raise OtherVersionError(f"{path}: {problem}. Repeat the command to recreate it")
+        raise OtherVersionError(f"{path}: {problem}. Repeat the command that started the run")
     digests = result.get("digest")
     if not isinstance(digests, dict):
         digests = {}

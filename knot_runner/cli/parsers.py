@@ -135,13 +135,13 @@ VERBS: Table[Verb] = Table("VERBS", {
             "--y": {"metavar": "KEY", "help": "a measure (default: accuracy), clients, or confusion"},
             "--by": {
                 "metavar": "KEYS",
-                "help": "settings with a line or color per value (default: all that differ)",
+                "help": "settings whose values get separate lines or colors (default: all that differ)",
             },
-            "--row": {"metavar": "KEY", "help": "setting with a row of panels per value"},
-            "--col": {"metavar": "KEY", "help": "setting with a column of panels per value"},
+            "--row": {"metavar": "KEY", "help": "setting whose values get separate rows of panels"},
+            "--col": {"metavar": "KEY", "help": "setting whose values get separate columns of panels"},
             "--mark": {"metavar": "MARK", "help": "curve, bar, box, scatter or heatmap"},
             "--smooth": {
-                "type": float, "metavar": "N", "help": "draw running means over N rounds, or over a share of them",
+                "type": float, "metavar": "N", "help": "draw running means over N rounds (N < 1: a share of rounds)",
             },
             "--out": {"metavar": "FILE", "help": "a .png, .pdf or .svg file"},
             "--formats": {"default": "png", "help": "png, pdf and svg, separated by commas (default: png)"},
@@ -176,7 +176,7 @@ VERBS: Table[Verb] = Table("VERBS", {
         ["compare task=femnist --by=method.name --export=runs.csv"], composes=False,
         options={
             "--by": {
-                "metavar": "KEYS", "help": "settings with a row per value, or run_id (default: all that differ)",
+                "metavar": "KEYS", "help": "run_id, or settings whose values get rows (default: all that differ)",
             },
             "--measure": {
                 "default": "", "metavar": "KEYS", "help": "columns of the table: accuracy, f1, sd, ...",
@@ -184,9 +184,9 @@ VERBS: Table[Verb] = Table("VERBS", {
             "--sort": {"default": "", "metavar": "KEY", "help": "column that orders the rows"},
             "--best": {
                 "default": "", "metavar": "MEASURE",
-                "help": "show only the best value of the settings in --over",
+                "help": "of the values of the settings in --over, show only the one with the best MEASURE",
             },
-            "--over": {"default": "", "metavar": "KEYS", "help": "settings that were searched, for --best"},
+            "--over": {"default": "", "metavar": "KEYS", "help": "settings among whose values --best selects"},
             "--export": {"default": "", "metavar": "FILES", "help": "also write .csv, .tex or .md files"},
         },
     ),

@@ -85,8 +85,8 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         raise unknown("report.objective", message_text(name), known)
     for key in searched:
         if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
-            problem = f"not searchable: it changes the teachers or the loss that define {name} of method={method.name}"
-            raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
+            problem = f"cannot be searched: {name} is comparable only between trials with the same teachers and loss"
+            raise UserError(problem, key, hint=f"Search {OF_KNOT}*, or use a grid for this key")
     return known[name]
 
 

@@ -162,7 +162,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, word: str) -> UserError:
         name, equals, _ = word.partition("=")
         if name in UNSUPPORTED:
-            return UserError("not supported", name)
+            return UserError("knot-runner does not have this option of Hydra. See 'knot-runner --help'", name)
         key, name = name.lstrip("-"), name[:40]
         if equals and ("." in key or (config_folder() / key).is_dir()):
             return UserError(f"unknown option. Settings have no dashes: {word[:60].lstrip('-')}", name)

@@ -223,7 +223,7 @@ def read_arms(mapping: object) -> Arms:
         for override in overrides:
             if override.is_sweep_override():
                 line = message_text(typed_line(override))
-                raise UserError(f"{line} has several values. Use one value, or several arms", f"sweep.arms.{name}")
+                raise UserError(f"{line} has several values. Define one arm for each value", f"sweep.arms.{name}")
     return arms
 
 

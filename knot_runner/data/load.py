@@ -95,7 +95,7 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
         raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
     if (columns.pair is not None) != has_pairs:
         wanted = "needs" if has_pairs else "cannot use"
-        raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
+        raise UserError(f"kind={settings.kind} {wanted} a column of second sentences", f"{where}.columns.pair")
     return source
 
 
@@ -126,7 +126,7 @@ def _files_there(
         elif role == "local":
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
-            remedy = f"The {role} data set is required"
+            remedy = f"The data set with role={role} is required"
         raise UserError(f"file not found (task.datasets.{name}.local.files). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)

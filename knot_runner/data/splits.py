@@ -39,7 +39,9 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"too few rows ({count}) to split at this share", key)
+        raise UserError(
+            f"a split of {count} rows at the set share leaves one part empty. Use another share or more rows", key
+        )
     return np.setdiff1d(np.arange(count), taken), taken
 
 

@@ -45,7 +45,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     entry = DEVICES[device.type]
     if hardware.precision not in entry.precisions:
         hint = f"Use {' or '.join(entry.precisions)}"
-        raise UserError(f"not supported on {device}", "hardware.precision", hardware.precision, hint=hint)
+        raise UserError(f"not available on {device}", "hardware.precision", hardware.precision, hint=hint)
     torch.set_num_threads(hardware.threads)
     _name = entry.prepare()
     return device

@@ -101,7 +101,10 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: LabelPoints, whe
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
     solver = loss.solver if isinstance(loss, SinkhornSettings) else ""
     if solver == "line" and len(points[0]) != 1:
-        raise UserError("'line' requires labels with one coordinate. Use newton", f"{where}.loss.solver")
+        raise UserError(
+            "'line' requires labels that are points on a line, with one coordinate each. Use newton",
+            f"{where}.loss.solver",
+        )
     if solver == "tree":
         label_tree(torch.tensor(points, dtype=torch.float64))
 

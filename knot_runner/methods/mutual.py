@@ -52,7 +52,10 @@ def init(config: MutualSettings, federation: PartyFederation) -> StageState:
     check_loss_and_weighting(config.loss, "A", federation.label_points, "method")
     if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
-        raise UserError(f"without the global model, there is only one party, {alone}. Use true", "method.global_model")
+        raise UserError(
+            f"mutual learning needs two models, but 'false' leaves only the model of {alone}. Use true",
+            "method.global_model",
+        )
     return StageState()
 
 

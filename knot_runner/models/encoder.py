@@ -53,7 +53,9 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     for _ in spec.sizes:
         sides.append(tuple(side // 2 for side in sides[-1]))
     if min(sides[-1]) < 1:
-        raise UserError(f"{len(spec.sizes)} layers are too many for {shape[1]}x{shape[2]} images", "encoder.sizes")
+        raise UserError(
+            f"{len(spec.sizes)} layers reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "encoder.sizes"
+        )
     steps = list(zip(channels, channels[1:], sides, strict=False))
     down = [nn.Conv2d(a, b, 4, 2, 1) for a, b, _ in steps]
     up = [

@@ -66,7 +66,10 @@ class Cnn(nn.Module):
             channels = conv.channels
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
-                raise UserError(f"{len(convs)} convs are too many for {shape[1]}x{shape[2]} images", "model.convs")
+                raise UserError(
+                    f"{len(convs)} convolutions reduce {shape[1]}x{shape[2]} images to nothing. Use fewer",
+                    "model.convs",
+                )
         sizes = [channels * height * width, *spec.hidden]
         self.flatten = nn.Flatten()
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
@@ -199,7 +202,9 @@ class Vgg(nn.Module):
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         if min(shape[1:]) < 2**spec.pools:
-            raise UserError(f"{spec.pools} poolings are too many for {shape[1]}x{shape[2]} images", "model.pools")
+            raise UserError(
+                f"{spec.pools} poolings reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "model.pools"
+            )
         self.stages, before = nn.ModuleList(), shape[0]
         for sizes in spec.stages:
             layers = []

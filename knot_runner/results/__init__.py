@@ -258,4 +258,4 @@ def result_of(content: dict[str, Any]) -> RunResult:
     try:
         return build(cls, content, "")
     except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # forged content
-        raise UserError("has values of other kinds") from None
+        raise UserError("contains values of the wrong type") from None

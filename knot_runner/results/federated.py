@@ -121,7 +121,11 @@ class PersonalizationFacts:
     barrier: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.chosen < len(self.points), "chosen", f"{self.chosen} is not one of {len(self.points)} points")
+        require(
+            self.chosen < len(self.points),
+            "chosen",
+            f"expected an index below {len(self.points)}, the number of points, got {self.chosen}",
+        )
 
 
 @dataclass
@@ -232,7 +236,7 @@ class PrivacyFacts:
     messages: Count = 1
 
     def __post_init__(self) -> None:
-        require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "expected null without noise")
+        require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "expected null, since there is no noise")
 
 
 @dataclass(kw_only=True)

@@ -81,10 +81,14 @@ class StagesResult(RunResult):
                 check_scores(f"{key}.{name}", {metric: {"": score} for metric, score in row.items()})
         points = self.labels.coordinates or []
         classes = len(self.labels.names)
-        require(len(points) == classes >= 2, "labels", "has not coordinates for every class")
-        require(len({len(point) for point in points}) == 1, "labels", "has coordinates of several lengths")
+        require(len(points) == classes >= 2, "labels", "expected coordinates for each class")
+        require(len({len(point) for point in points}) == 1, "labels", "expected coordinates of equal length")
         for teacher, shares in (self.bias or {}).items():
-            require(len(shares) == classes and sum(shares) > 0, f"bias.{teacher}", f"is not of {classes} classes")
+            require(
+                len(shares) == classes and sum(shares) > 0,
+                f"bias.{teacher}",
+                f"expected shares of {classes} classes, with a sum above 0",
+            )
 
 
 @dataclass

@@ -46,7 +46,10 @@ def launch_on_ray(plan: Plan, jobs: Sequence[ComposedJob], settings: DictConfig)
     reserves for each job.
     """
     if any(job.settings.hardware.engine == "ray" for job in jobs):
-        raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
+        raise UserError(
+            f"{_KEY} and hardware.engine=ray conflict: the jobs would occupy the cores that the actors need. "
+            "Remove one of the two"
+        )
     ray = connected(_KEY, settings.address)
     for resource, wanted in (("CPU", settings.num_cpus), ("GPU", settings.num_gpus)):
         available = ray.cluster_resources().get(resource, 0)

@@ -62,7 +62,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
         fits = value.dtype == dtype and value.shape in ((), rows.shape) and value.isfinite().all()
         assert fits and value.min() >= least, f"the loss of {len(rows)} examples is {value}"
     assert torch.equal(value, _asked(loss, networks)[0]), "the loss of the same batch differs between two calls"
-    assert all(slope.any() for slope in slopes[1:] or slopes), "it does not read all the outputs that it requests"
+    assert all(slope.any() for slope in slopes[1:] or slopes), "the term does not read all outputs that it requests"
     leaves = [part.clone().requires_grad_() for part in student]
     fits = torch.autograd.gradcheck(
         lambda *outputs: _value(loss, [outputs, *teachers]).sum(), leaves, fast_mode=True, raise_exception=False
@@ -70,20 +70,22 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     assert fits, "the gradient does not match the change of the loss"
     for count in (2, len(_ALL)):
         dead = [student[0], *(torch.cat([0 * tap[:count], tap[count:]]) for tap in student[1:])]
-        assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), "steep at features of 0"
+        assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), (
+            "steep gradient at features of 0"
+        )
     blank, slopes = _asked(loss, networks, labels=torch.full_like(_LABELS, UNLABELED))
     silent = not any(part.any() for part in (blank, *slopes))
-    assert silent if term.reads_labels else torch.equal(blank, value), "reads_labels is wrong"
+    assert silent if term.reads_labels else torch.equal(blank, value), "reads_labels does not match"
     reordered, drawn_anew = _asked(loss, networks, _ALL.roll(2))[0], _asked(loss, networks, seed=1)[0]
     same = torch.allclose(reordered, value.expand(len(_ALL)).roll(2))
-    assert same or not torch.equal(drawn_anew, value), "it depends on the order of the examples"
+    assert same or not torch.equal(drawn_anew, value), "the loss depends on the order of the examples"
     if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
         once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
         alone, again = (_asked(_made(term, settings, requests), requests)[0] for requests in (once, twice))
         assert torch.allclose(alone, again, rtol=1e-12), "the loss changes if the same teacher is given twice"
     if zero_when_equal:
         value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
-        assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student equal to its teacher"
+        assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student that equals its teacher"
 
 
 def _outputs(term: Term, number: int) -> list[Tensor]:

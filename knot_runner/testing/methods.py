@@ -69,10 +69,10 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
                 resumed = _finished(words, folder / "interrupted")
         except KeyboardInterrupt:
             interruptions += 1
-        assert interruptions < 100, "an interrupted run makes no progress"
+        assert interruptions < 100, "the run makes no progress between interruptions"
     rounds = len(alone.rounds)
-    assert interruptions >= rounds, f"{interruptions} commits of {rounds} rounds"
-    _require_same(alone, resumed, "an interrupted run and one left alone")
+    assert interruptions >= rounds, f"only {interruptions} commits in {rounds} rounds"
+    _require_same(alone, resumed, "an interrupted and an uninterrupted run")
 
 
 def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) -> None:
@@ -103,16 +103,20 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
     nobody = {row["round"]: row for row in rows if not row["participants"]}
     assert nobody, "no round is empty"
     for number, row in nobody.items():
-        assert row["steps"] == 0 and row["train_loss"] is None, f"round {number} is empty, and yet trained: {row}"
+        assert row["steps"] == 0 and row["train_loss"] is None, (
+            f"round {number} has no participants, but its row records training: {row}"
+        )
         before, after = states.get(number - 1, {}), states[number]
         moved = [name for name in before if "fleet/" not in name and not torch.equal(before[name], after[name])]
-        assert not moved, f"round {number} is empty, and yet changed {', '.join(moved)}"
+        assert not moved, f"round {number} has no participants, but changed {', '.join(moved)}"
 
 
 def check_one_client(words: Sequence[str], folder: Path) -> None:
     """Check that a federation of one client runs."""
     one = _finished(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")
-    assert all(set(row["participants"]) == {0} for row in one.rounds), "the one client is not in every round"
+    assert all(set(row["participants"]) == {0} for row in one.rounds), (
+        "the only client does not participate in every round"
+    )
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
@@ -134,13 +138,15 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     try:
         rows, states = _rows_and_states(words, folder, *private)
     except UserError as refusal:
-        assert str(refusal).startswith("privacy=") and "\n" not in str(refusal), f"privacy is refused by: {refusal}"
+        assert str(refusal).startswith("privacy=") and "\n" not in str(refusal), (
+            f"the message does not begin with 'privacy=': {refusal}"
+        )
         return
     limit = 0.0
     for row in rows:
         number = row["round"]
         count = len(set(row["participants"]))
-        assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"
+        assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} norms for {count} participants"
         assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
         has_momentum = any(name.startswith("server/") for name in states[number])
         limit = clip * count / 3 * (1 + 1e-3) + has_momentum * limit
@@ -195,7 +201,7 @@ def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[li
 def _require_same(first: FinishedRun, second: FinishedRun, whose: str) -> None:
     one, other = record_of(first), record_of(second)
     differs = [name for name in one | other if one.get(name) != other.get(name)]
-    assert not differs, f"{whose} leave different {', '.join(differs)}"
+    assert not differs, f"{whose} record different {', '.join(differs)}"
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
         ValueError: The metric changes its arguments, whose arrays are read-only.
     """
     metric = METRICS[metric] if isinstance(metric, str) else metric
-    assert metric.better in ("higher", "lower") and min(metric.scale, metric.top) > 0, f"better, scale or top: {metric}"
+    assert metric.better in ("higher", "lower") and min(metric.scale, metric.top) > 0, f"invalid metric: {metric}"
     if not metric.is_of_predictions:
         return
     draw = np.random.default_rng(seed)

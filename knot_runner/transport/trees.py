@@ -50,7 +50,8 @@ def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     """
     if points.shape[1] != 1:
         raise UserError(
-            f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
+            f"the solver 'line' requires labels with one coordinate each, but these have {points.shape[1]}. Use "
+            "method.loss.solver=newton",
             "task.labels",
         )
     x, order = points[:, 0].double().sort()
@@ -88,8 +89,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            text = "the solver tree requires labels that are leaves of a tree, such as superclasses or one-hot labels"
-            raise UserError(f"{text}. For other labels, use newton", "method.loss.solver")
+            text = "'tree' requires labels that are leaves of a tree, such as superclasses or one-hot labels"
+            raise UserError(f"{text}. For other labels, use method.loss.solver=newton", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)
         weights.append(torch.full((len(groups),), (far - near) / 2, dtype=cost.dtype, device=cost.device))

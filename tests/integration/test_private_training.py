@@ -87,7 +87,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
     assert method.facts(3, [])["privacy"]["noise_multiplier"] == found
     (said,) = [note for note in notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
-    assert "privacy.delta: 0.2 is larger than 1 / clients = 1 / 6" in notes
+    assert "privacy.delta: 0.2 is larger than 1 / clients = 1 / 6. Use a smaller value" in notes
 
 
 @accounted

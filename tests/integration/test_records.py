@@ -78,7 +78,7 @@ def test_read_result_and_sealed_reject_other_versions(tmp_path, monkeypatch):
     message = "written by another version of knot_runner (0.0.9, layout 0)"
     with pytest.raises(records.OtherVersionError) as problem:
         records.require_result(tmp_path)
-    assert str(problem.value) == f"{tmp_path / records.RESULT_FILE}: {message}. Repeat the command to recreate it"
+    assert str(problem.value) == f"{tmp_path / records.RESULT_FILE}: {message}. Repeat the command that started the run"
     assert records.result_problem(tmp_path) == str(problem.value) and records.read_result(tmp_path) is None
     assert records.sealed_problem(record) == message and records.read_sealed(tmp_path / "record.json") is None
 

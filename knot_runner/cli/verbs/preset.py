@@ -62,7 +62,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
-            raise UserError("not supported on the command line. Set this key in the YAML file of the preset", SEEDS_KEY)
+            raise UserError("can be set only in the YAML file of the preset, not on the command line", SEEDS_KEY)
         if word.startswith("experiment="):
             raise UserError("only one preset is allowed. Remove one of the two", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])

@@ -28,6 +28,10 @@ TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
 #: Prefixes of keys in a file of ``training``: ``for_KIND`` holds the values for a kind of training; in this block,
 #: ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
+#: Block of a file of ``training`` -> the methods that it is for.
+BLOCKS = {
+    "for_rounds": "federated methods", "for_stages": "KNOT and mutual learning", "for_central": "distillation by terms",
+}  # fmt: skip
 #: Block of a file of ``training`` that applies to methods without training.
 IDLE = "for_nothing"
 
@@ -56,7 +60,10 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     if task_kind not in family.tasks:
         kind_of_task = TASK_KINDS[task_kind]
         raise Misfit(
-            method, task, f"the method does not support {kind_of_task.contents}", f"Use method={kind_of_task.method}"
+            method,
+            task,
+            f"the method does not support a task that {kind_of_task.contents}",
+            f"Use method={kind_of_task.method}",
         )
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
@@ -149,10 +156,12 @@ def training_values(config: Config, kind: str) -> Config:
     names = {f"{VARIANT}{name}" for name in (kind_of(task), task.get("name"), method.get("algorithm"))}
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
-        has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(part)) or 'all'})" for key, part in blocks.items()]
+        has = [
+            f"{BLOCKS.get(key, key)} on {' and '.join(_variants(part)) or 'all tasks'}" for key, part in blocks.items()
+        ]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
-        hint = "Use training=small or training=quick"
-        raise Misfit(choice(config, "training"), other, f"this training has settings only for {', '.join(has)}", hint)
+        why = f"the training has no settings for this method and task. It has settings for {', for '.join(has)}"
+        raise Misfit(choice(config, "training"), other, why, "Use training=small or training=quick")
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"
@@ -218,9 +227,11 @@ def _check_architectures(method: FederatedSettings, settings: Settings) -> None:
             raise UserError(f"{spec.name} is repeated. List each model once", where)
         names.append(spec.name)
         if getattr(spec, "weights", "scratch") != "scratch":
-            raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
+            raise UserError(
+                f"{spec.name} has weights={spec.weights}, but is trained from scratch. Use weights=scratch", where
+            )
         if getattr(spec, "per_party", None):
-            raise UserError("not supported with method.models. Use {}", f"{where}.per_party")
+            raise UserError("method.models already sets the model of each client. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(settings.model, "output", "logits") == "softmax":
         why = "model.output=softmax has no logits, which the generator needs"
         raise settings.misfit("method", "model", why, "Use model.output=logits")
@@ -247,8 +258,9 @@ def named_model(model: Config, where: str, settings: Settings) -> Any:
         Misfit: The model does not fit the kind of task.
     """
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
-        hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
-        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not fit the data", hint)
+        why = "one is for texts and the other for images"
+        hint = f"Use a model such as {'cnn_32' if settings.on_images else TEACHERS['texts']}"
+        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", why, hint)
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec

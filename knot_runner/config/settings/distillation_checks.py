@@ -59,7 +59,7 @@ def _check_synthesis(settings: Settings) -> None:
     if count != 1:
         raise UserError(f"images are generated from one teacher, but method.teachers lists {count}", "method.synthesis")
     if view != "none":
-        raise UserError("not supported with method.synthesis. Use none", f"method.view={view}")
+        raise UserError("method.synthesis generates images without views. Use method.view=none", f"method.view={view}")
 
 
 def check_distill_method(settings: Settings) -> None:
@@ -69,7 +69,9 @@ def check_distill_method(settings: Settings) -> None:
     """
     method, schedule = settings.method, settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
-        raise UserError(f"schedule.kind={schedule.kind} trains its own teachers. Use []", "method.teachers")
+        raise UserError(
+            f"schedule.kind={schedule.kind} trains its own teachers. Use method.teachers=[]", "method.teachers"
+        )
     assert isinstance(settings.training, CentralTraining)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)

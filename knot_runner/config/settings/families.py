@@ -68,7 +68,7 @@ class TaskKind:
     settings: type
     #: a method that supports the task, for messages
     method: str
-    #: description of the task's examples
+    #: what the task does, as the end of "a task that ..."
     contents: str
     #: description of its embedded data
     embedded: str = ""
@@ -81,8 +81,9 @@ class TaskKind:
 DIGITS_NOTE = "scikit-learn's handwritten digits (task.source=embedded)"
 #: ``kind`` of a task -> description of the kind. A task without a kind is a text task.
 TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
-    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", "Generated text (task.source=embedded)", trains=True),
-    "images": TaskKind(ImageTaskSettings, "fedavg", "images", DIGITS_NOTE, trains=True),
+    "texts": TaskKind(TaskSettings, "sinkhorn_e", "classifies texts", "Generated text (task.source=embedded)",
+                      trains=True),
+    "images": TaskKind(ImageTaskSettings, "fedavg", "classifies images", DIGITS_NOTE, trains=True),
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.

@@ -70,7 +70,9 @@ class ModelSettings:
         allowed = {"hidden", "layers", "heads", "intermediate", "dropout", "head"}
         for party, changes in self.per_party.items():
             for key in changes:
-                require(key in allowed, f"per_party.{party}.{key}", f"not supported per party{nearest(key, allowed)}")
+                require(
+                    key in allowed, f"per_party.{party}.{key}", f"cannot differ between parties{nearest(key, allowed)}"
+                )
 
 
 #: ``model.kind`` -> its settings.

@@ -167,7 +167,12 @@ class MobilenetSettings(_ImageModel):
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
         fits = self.norm != "group" or narrowest >= 2 * self.groups
-        require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels, but a layer has {narrowest}")
+        require(
+            fits,
+            "groups",
+            f"expected at least 2 channels per group, but a layer has {narrowest} channels for {self.groups} groups. "
+            f"Use at most {narrowest // 2}",
+        )
 
     def channels(self, count: int) -> int:
         """Return ``count`` times the width, rounded to a multiple of 8: at least 8, and at most a tenth lower."""

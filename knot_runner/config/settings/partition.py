@@ -13,7 +13,9 @@ from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fracti
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
 
-Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (the limit is kind=iid)")]
+Alpha = Annotated[
+    float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (for an IID partition, use partition.kind=iid)")
+]
 
 
 @dataclass
@@ -85,10 +87,13 @@ class Pairs(_Clients):
         if self.groups is not None:
             require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
-            fits = all(self.groups) and len(set(flat)) == len(flat)
-            require(fits, "groups", "each group must have a class, and each class must be in at most one group")
-        fits = self.num_clients >= 2 * groups
-        require(fits, "num_clients", f"expected at least two clients per group, got {self.num_clients} in total")
+            require(
+                all(self.groups) and len(set(flat)) == len(flat),
+                "groups",
+                "each group must have a class, and each class must be in at most one group",
+            )
+        problem = f"expected at least two clients for each of {groups} groups, got {self.num_clients} in total"
+        require(self.num_clients >= 2 * groups, "num_clients", problem)
 
 
 @dataclass
@@ -128,7 +133,11 @@ class PartyShares:
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
-        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for the clients")
+        require(
+            total < 1,
+            "transfer",
+            f"server + transfer = {total:g}, but the clients need a part of the images. Use a sum below 1",
+        )
 
 
 @dataclass

@@ -71,7 +71,7 @@ class UserPrivacySettings:
             why = "method.personalization sends the clients' personalized models to other clients without clipping"
             hint = "Use finetune or soup"
         elif method.aggregation != "uniform":
-            problem = "with privacy, the influence of each client must be bounded. Use uniform"
+            problem = "privacy requires equal weights, which bound the influence of each client. Use uniform"
             raise UserError(problem, "method.aggregation")
         elif isinstance(settings.partition, Centralized):
             why, other, hint = "user-level privacy needs at least two clients", "partition", ""

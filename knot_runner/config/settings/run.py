@@ -139,7 +139,11 @@ def build_run(config: Config) -> Settings:
     for group in ("task", "method"):  # the names of tasks and methods are folders below paths.output_dir
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
-            raise UserError(f"expected a name of letters, digits and . + - _, got {name!r}", f"{group}.name")
+            raise UserError(
+                "expected a name of letters, digits, spaces, '_', '.', '+' and '-', with a letter, a digit or '_' at "
+                f"the beginning, got {name!r}",
+                f"{group}.name",
+            )
     if config.get("training") is not None:
         values = training_values(config, family.training) if TASK_KINDS[task_kind].trains else None
         config = {**config, "training": values}

@@ -38,10 +38,14 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
     return optional if missing == "skip" else []
 
 
-def check_missing(missing: str | list[str], known: Collection[str], kinds: str = "data set") -> None:
-    """Check that the names in ``missing`` are in ``known``, the optional ``kinds`` of data."""
+def check_missing(missing: str | list[str], known: Collection[str]) -> None:
+    """Check that the names in ``missing`` are in ``known``, the data sets and files that may be missing."""
     for name in missing if isinstance(missing, list) else []:
-        require(name in known, "missing", f"{name!r} is not an optional {kinds}{nearest(name, known)}")
+        require(
+            name in known,
+            "missing",
+            f"no data set or file that may be missing is called {name!r}{nearest(name, known)}",
+        )
 
 
 def check_labels(key: str, names: list[str], coordinates: list[list[float]] | None) -> None:
@@ -54,7 +58,11 @@ def check_labels(key: str, names: list[str], coordinates: list[list[float]] | No
     got = f"{len(coordinates)} points of dimension {' and '.join(map(str, sorted(sizes)))}"
     require(fits, "coordinates", f"expected {len(names)} points of equal dimension, one per label, got {got}")
     equal = [name for name, point in zip(names, coordinates, strict=True) if coordinates.count(point) > 1]
-    require(not equal, "coordinates", f"these labels do not have distinct points: {', '.join(equal)}")
+    require(
+        not equal,
+        "coordinates",
+        f"each label needs its own point, but points are shared by the labels {', '.join(equal)}",
+    )
 
 
 @dataclass
@@ -247,7 +255,7 @@ class TaskSettings:
         require("local" in [data.role for data in self.datasets.values()], "datasets", "no data set has role=local")
         for data in self.datasets.values():
             data.labels = data.labels or {name: name for name in self.labels.names}
-        check_missing(self.missing, self._removable(), "data set or file")
+        check_missing(self.missing, self._removable())
 
     @property
     def may_be_missing(self) -> list[str]:

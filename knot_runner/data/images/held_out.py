@@ -44,7 +44,10 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"{share:g} of {clients} clients would leave none for training. Use null", "partition.unseen")
+        raise UserError(
+            f"{share:g} of {clients} clients would leave none for training. Use a smaller share or null",
+            "partition.unseen",
+        )
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
 
 
@@ -196,7 +199,8 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"the images have {channels} channels, but task.shape has {wanted}. Use equal numbers, or 1 and 3",
+            f"the images have {channels} channels, but task.shape has {wanted}. Only 1 (gray) and 3 (color) channels "
+            "can be converted to each other",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == reference.dtype:

@@ -100,7 +100,9 @@ def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[t
     if foreign:
         raise UserError(f"'users': expected names of writers as strings, got {foreign[0]!r:.40}", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
-        raise UserError(f"'users' ({len(users)} names) and 'user_data' ({len(data)}) have different writers", path)
+        raise UserError(
+            f"expected the same distinct names in 'users' (has {len(users)}) and 'user_data' (has {len(data)})", path
+        )
     if len(counts) != len(users):
         raise UserError(f"'users' has length {len(users)}, but 'num_samples' has length {len(counts)}", path)
     for name, count in zip(users, counts, strict=True):

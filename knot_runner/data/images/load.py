@@ -116,7 +116,7 @@ def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFol
     if source is None:
         raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
-        raise UserError("expected a file", "task.local.train")
+        raise UserError("expected at least one file", "task.local.train")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # a CIFAR archive contains both train and test

@@ -94,7 +94,9 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples have no {many}, so they follow the training classes")
+        notes.append(
+            f"partition: the test examples have no {many}, so clients get them in proportion to their training classes"
+        )
     else:
         test_owner = _positions(test, clients)
         alone = int((test_owner == NOBODY).sum()) - nameless[1]
@@ -122,7 +124,9 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        raise UserError(f"none of the {many} has {least} training examples. Use up to {sizes.max()}", "partition.least")
+        raise UserError(
+            f"none of the {many} has {least} or more training examples. Use at most {sizes.max()}", "partition.least"
+        )
     if len(kept) < total:
         left_out = f"left out {total - len(kept)} of {total} {many}, which have fewer training examples"
         notes.append(f"partition.least={least}: {left_out}")

@@ -89,7 +89,9 @@ def _untrained(task: ImageTask) -> list[str]:
     if not missing:
         return []
     named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
-    return [f"partition: no training examples of {named}, so test examples follow client sizes"]
+    return [
+        f"partition: no training examples of {named}, so clients get its test examples in proportion to client sizes"
+    ]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -123,7 +125,9 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     owner = assign_images(task.train.labels, apportion(exact), rng)
     partition = partition_by_owner(task, owner, clients, rng)
     if settings.floor is None and floor < FLOOR:
-        partition.notes.append(f"partition.floor={floor}: a higher one would use more than half of the smallest class")
+        partition.notes.append(
+            f"partition.floor={floor}: a larger value would use more than half of the smallest class"
+        )
     return partition
 
 
@@ -226,7 +230,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
-        raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
+        raise UserError(f"{task.name} ({task.source}) cannot be partitioned by {settings.by!r}{known}", "partition.by")
     many = task.called[settings.by][1]
     numbers = client_numbers(settings, task.train)
     if numbers is not None:

@@ -49,7 +49,10 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
     if inputs.hardware.precision in ("tf32", "bf16"):
         raise UserError(
-            "not supported by hardware.engine=loop", "hardware.precision", inputs.hardware.precision, hint="Use float32"
+            "hardware.engine=loop computes only in float32 and float64",
+            "hardware.precision",
+            inputs.hardware.precision,
+            hint="Use float32",
         )
     data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # moved once, for all networks
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
@@ -75,7 +78,11 @@ def make_stacked(inputs: EngineInputs) -> Engine:
 
     hardware, device = inputs.hardware, inputs.device
     if not all(network.is_ours for network in inputs.networks):
-        raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
+        raise UserError(
+            "trains only the package's image models, not text or custom models. Use hardware.engine=auto",
+            "hardware.engine",
+            "stacked",
+        )
     data, test = inputs.data.to(device), inputs.test.to(device)  # moved once, for all networks
     assert isinstance(data, ImageData) and isinstance(test, ImageData)
     engines = [
@@ -96,7 +103,12 @@ def make_ray(inputs: EngineInputs) -> Engine:
 def require_cpu(inputs: EngineInputs, name: str) -> None:
     """Raise :class:`UserError` unless the device is the CPU."""
     if not is_host(inputs.device.type):
-        raise UserError(f"not supported on {inputs.device}", "hardware.engine", name, hint="Use hardware.engine=auto")
+        raise UserError(
+            f"this engine runs only on a CPU, but the device is {inputs.device}",
+            "hardware.engine",
+            name,
+            hint="Use hardware.engine=auto",
+        )
 
 
 def _per_network(engines: Sequence[Engine]) -> Engine:

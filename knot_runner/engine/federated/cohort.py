@@ -119,7 +119,9 @@ class LocalTraining:
         """
         models = {"start": self.start, **self.models}
         if name not in models:
-            raise UserError(f"objective {self.objective.name}: unknown model {name!r} (known: {', '.join(models)})")
+            raise UserError(
+                f"objective {self.objective.name}: unknown model {name!r} (choose from {', '.join(models)})"
+            )
         return models[name]
 
     @property

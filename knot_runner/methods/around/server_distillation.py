@@ -48,7 +48,10 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
     if spec is None or method.exchange is not None:
         return method
     if method.fold is None and method.fold_each is None:
-        raise UserError(f"not supported by algorithm={config.algorithm}. Use null", "method.server_distillation")
+        raise UserError(
+            f"algorithm={config.algorithm} has no aggregation on the server after which to distill. Use null",
+            "method.server_distillation",
+        )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
     return replace(method, exchange=lambda config: exchange, facts=distilled_facts)
 

@@ -66,7 +66,8 @@ def init(config: DistillSettings, federation: PartyFederation) -> StageState:
         if not batch_norms(model):
             name = teachers[0].spec.name
             raise UserError(
-                f"batch normalization is required, but {name} has none. Use resnet8, wrn_16_1 or vgg8",
+                f"the teacher needs batch normalization, but {name} has none. Use a teacher such as resnet8, "
+                "wrn_16_1 or vgg8",
                 "method.synthesis.kind=statistics",
             )
     if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):

@@ -32,8 +32,8 @@ def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.
     if len(from_shape) != len(other) or not (shrinks or all(side <= wanted for side, wanted in sides)):
         shapes = ["x".join(map(str, shape[1:])) for shape in (from_shape, other)]
         raise UserError(
-            f"no adapter from features of the student ({shapes[0]}) to the teacher's "
-            f"({shapes[1]}). Use taps of similar shapes",
+            f"features of shape {shapes[0]} (student) cannot be adapted to shape {shapes[1]} (teacher). Use "
+            "two vectors, or two feature maps with similar aspect ratios",
             "method.terms.hint.taps",
         )
     height, width = (_resizing(side, wanted, shrinks) for side, wanted in sides)

@@ -217,7 +217,10 @@ def voted_triples(
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
     student_taps = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != student_taps[0] for taps in student_taps):
-        raise UserError("all teachers need the same taps of the student, but these differ", "method.terms.triplet.taps")
+        raise UserError(
+            "expected the same taps of the student in the pairs of all teachers. Choose other taps",
+            "method.terms.triplet.taps",
+        )
     return partial(voted_triples, options, inputs.pairs)
 
 

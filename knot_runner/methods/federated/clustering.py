@@ -148,5 +148,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
         )
     clusters = len(set(labels.tolist()))
     if clusters < count:
-        notes.append(f"method.clustering.clusters: {clusters} of {count} found, since clients are too similar")
+        notes.append(
+            f"method.clustering.clusters: only {clusters} of {count} clusters found, since clients are too similar"
+        )
     return labels, notes

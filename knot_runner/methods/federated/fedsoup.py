@@ -50,8 +50,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [client.name for client in clients if not len(client.valid)]
     if without:
         raise UserError(
-            f"{without[0]} has no held-out examples to select its soup on "
-            f"(such clients: {len(without)}). Use 0.2, or more examples per client",
+            f"clients without held-out examples to select their soup on: {len(without)} (the first is {without[0]}). "
+            "Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

@@ -114,7 +114,10 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     """
     probes, colors = _probes(runs)
     if not any(len(probe.boundary_before) for probe in probes.values()):
-        raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
+        raise UserError(
+            "the figure shows misclassified images, but all are classified correctly. Use more images",
+            "method.boundary_images",
+        )
     figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)
     heights = {temperature: i for i, temperature in enumerate(colors)}  # highest temperature on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}

@@ -47,10 +47,16 @@ class DistanceResult(RunResult):
     spent: Spent | None = None
 
     def __post_init__(self) -> None:
-        require(len(self.samples) == 2, "samples", "are not of two clients")
+        require(len(self.samples) == 2, "samples", "expected two sizes, one per client")
         for key in ("support", "values", "sums"):
-            require(len(getattr(self, key)) == self.iterations, key, f"has not {self.iterations} iterations")
-        require(len(self.server_only or []) in (0, self.iterations), "server_only", "is not of every iteration")
+            require(
+                len(getattr(self, key)) == self.iterations, key, f"expected one value per iteration ({self.iterations})"
+            )
+        require(
+            len(self.server_only or []) in (0, self.iterations),
+            "server_only",
+            "expected one value per iteration, or none",
+        )
 
 
 @dataclass(kw_only=True)
@@ -67,15 +73,15 @@ class MatrixResult(RunResult):
 
     def __post_init__(self) -> None:
         count = len(self.names)
-        require(count >= 2, "names", "are fewer than two")
+        require(count >= 2, "names", "expected at least two data sets")
         square = len(self.matrix) == count and all(len(row) == count for row in self.matrix)
-        require(square, "matrix", f"is not {count} x {count}")
+        require(square, "matrix", f"expected a matrix of {count} x {count}")
         matrix = np.array(self.matrix)
         right = not matrix.diagonal().any() and bool((matrix == matrix.T).all())
-        require(right, "matrix", "is not symmetric with a zero diagonal")
+        require(right, "matrix", "expected a symmetric matrix with a zero diagonal")
         for key in ("sizes", "groups"):
             values = getattr(self, key)
-            require(values is None or len(values) == count, key, f"are not of {count} data sets")
+            require(values is None or len(values) == count, key, f"expected one value per data set ({count})")
 
     @property
     def distances(self) -> np.ndarray:
@@ -106,8 +112,8 @@ class _Coresets(RunResult):
     losses: list[Amount]
 
     def __post_init__(self) -> None:
-        require(len(self.shape) in (1, 3), "shape", "is neither channels, height, width nor a number of features")
-        require(bool(self.losses), "losses", "empty")
+        require(len(self.shape) in (1, 3), "shape", "expected [channels, height, width] or [features]")
+        require(bool(self.losses), "losses", "expected at least one loss")
         check_scores("metrics", self.metrics)
 
 
@@ -124,7 +130,9 @@ class CoresetResult(_Coresets):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("ALL" in self.metrics.get("distance", {}), "metrics.distance", "missing")
-        require(self.classes_covered <= len(self.labels.names), "classes_covered", "is more than there are classes")
+        require(
+            self.classes_covered <= len(self.labels.names), "classes_covered", "expected at most the number of classes"
+        )
 
 
 @dataclass(kw_only=True)

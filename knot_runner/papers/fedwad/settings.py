@@ -125,7 +125,9 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        require(self.samples // self.ratio >= 1, "samples", f"expected at least ratio={self.ratio}, got {self.samples}")
+        require(
+            self.samples // self.ratio >= 1, "samples", f"expected at least task.ratio={self.ratio}, got {self.samples}"
+        )
 
 
 @dataclass
@@ -190,8 +192,8 @@ def check_clients(settings: Settings) -> None:
 
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}
 TASK_KINDS.update(
-    gaussians=TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians"),
-    image_sets=TaskKind(ImageSetsSettings, "dataset_distance", "sets of images",
+    gaussians=TaskKind(GaussiansSettings, "federated_distance", "compares samples of Gaussians"),
+    image_sets=TaskKind(ImageSetsSettings, "dataset_distance", "compares whole sets of images and trains no classifier",
                         DIGITS_NOTE, check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
 )  # fmt: skip
 register(Family(

@@ -84,9 +84,8 @@ def _personalization(run: FederatedRun) -> PersonalizationFacts:
 
 LANDSCAPE_NOTE = (
     "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last "
-    "checkpoint of its fine-tuning (line with points, projected). b2 leads to a checkpoint between, orthogonal and as "
-    "long. Dashed: the soup. "
-    "Triangle: the least loss of the grid."
+    "checkpoint of its fine-tuning (line with points, projected). b2 leads to a checkpoint in between, made "
+    "orthogonal to b1 and equally long. Dashed: the soup. Triangle: the least loss of the grid."
 )
 
 

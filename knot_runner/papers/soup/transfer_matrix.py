@@ -104,7 +104,10 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
     if not any(sizes):
         raise UserError("lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid")
     if config.early_stop and max(sizes) < 2:
-        raise UserError("no client has two held-out examples. Use false", "method.personalization.early_stop")
+        raise UserError(
+            "early stopping needs a client with at least two held-out examples. Use false",
+            "method.personalization.early_stop",
+        )
     notes = ["method.personalization: each client sends its update and, at each step, a gradient on its examples"]
     if not all(sizes):
         notes.append(

@@ -60,7 +60,10 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
 
     def save(data: Dataset, split: str, examples: Examples) -> Ref:
         if len(examples.texts) < MIN_ROWS and split != "test":
-            raise UserError(f"{split} has {len(examples.texts)} usable texts", f"task.datasets.{data.name}")
+            raise UserError(
+                f"expected {MIN_ROWS} or more usable {split} texts, got {len(examples.texts)}",
+                f"task.datasets.{data.name}",
+            )
         # test texts, random texts and probes always have task.max_length
         return texts.put(examples, None if split == "test" else stages[data.role].max_length)
 

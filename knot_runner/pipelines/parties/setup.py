@@ -114,7 +114,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
-            raise UserError(f"{folder}: this finished run has changed. Repeat the command", key)
+            raise UserError(f"{folder}: the run was changed or deleted during this command. Repeat the command", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):

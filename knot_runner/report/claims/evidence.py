@@ -119,7 +119,7 @@ def _evidence(
     sides = []
     for sign, word in ((-1, "at most"), (1, "at least")):
         if bounds[sign]:
-            sides.append(f"{word} this value in {bounds[sign]} of {len(cells)}")
+            sides.append(f"{word} this value in {bounds[sign]} of {len(cells)} pairs of runs")
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
         counts = f"target not reached on one side, counted as if reached {moment}"
@@ -127,8 +127,10 @@ def _evidence(
     if look is None:
         notes.append(f"no verdict before all runs of seeds 0 to {settings.seeds - 1} are finished")
     elif rest := len(complete) - look.seeds:
-        judged = f"judged on seeds 0 to {look.seeds - 1}"
-        notes.append(f"{judged}; the other {rest} count after all of 0 to {2 * look.seeds - 1} are finished")
+        notes.append(
+            f"the verdict uses seeds 0 to {look.seeds - 1}; "
+            f"the other {rest} count once seeds 0 to {2 * look.seeds - 1} are finished"
+        )
     # target measures already treat a diverged run as a run that does not reach the target
     one_sided = claim.measure not in TARGET_MEASURES and any(effect.one_sided for effect in effects)
     counted_runs = (run for effect in cells for run in effect.runs)

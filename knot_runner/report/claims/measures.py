@@ -152,8 +152,8 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 
 def _unmeasured(claim: Claim) -> UserError:
-    over = f" with over={claim.over}" if claim.over else ""
-    return UserError(f"claim {claim.text!r}: the runs have no {claim.measure}{over}")
+    over = f" averaged over clients with over={claim.over}" if claim.over else ""
+    return UserError(f"claim {claim.text!r}: the runs record no {claim.measure}{over}")
 
 
 @dataclass(frozen=True)

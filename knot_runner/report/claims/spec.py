@@ -72,16 +72,27 @@ class Claim:
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
             require(expect in EXPECTATIONS, "expect", f"unknown value {expect!r} (choose from {listed})")
         alone = against is None
-        known = alone or isinstance(against, dict) or against == BEFORE
-        require(known, "against", f"expected settings or 'before', got {against!r}")
-        fits = (word in ("rises", "falls")) == bool(self.trend)
-        require(fits, "expect", "'rises' and 'falls' require the key 'trend', and 'trend' requires 'rises' or 'falls'")
-        fits = (word in ("above", "below")) == (alone and not self.trend)
         require(
-            fits, "expect", "'above' and 'below' do not allow 'against'. All other values require 'against' or 'trend'"
+            alone or isinstance(against, dict) or against == BEFORE,
+            "against",
+            f"expected settings or 'before', got {against!r}",
+        )
+        require(
+            (word in ("rises", "falls")) == bool(self.trend),
+            "expect",
+            f"expected 'rises' or 'falls' with 'trend', and another value without it, got {word!r}",
+        )
+        require(
+            (word in ("above", "below")) == (alone and not self.trend),
+            "expect",
+            f"expected 'above' or 'below' without 'against', and another value with it, got {word!r}",
         )
         require(alone or not self.trend, "trend", "a trend compares runs of one side only. Remove 'against'")
-        require(not (self.by and self.logs), "by", "not for ratios. For rounds and bytes, use expect={ratio: r}")
+        require(
+            not (self.by and self.logs),
+            "by",
+            "not allowed for rounds, time and bytes, which are compared by ratio. Use expect={ratio: r}",
+        )
 
     @property
     def logs(self) -> bool:

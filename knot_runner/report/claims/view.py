@@ -100,9 +100,9 @@ def footnotes(verdicts: Sequence[Verdict]) -> Iterator[str]:
         planned = judged[0].planned
         yield (
             f"Verdicts use the first {planned}, {2 * planned}, {4 * planned}, ... seeds (from 0; the preset plans "
-            f"{planned}). These analyses spend 2/3, 2/9, 2/27, ... of the {ALPHA:.0%} that may be false; each needs p "
-            f"below that share after Holm's correction over the {len(asked(verdicts))} claims asked for here. So "
-            "adding seeds and looking again makes no more of them false."
+            f"{planned}). The analyses share an error probability of {ALPHA:.0%} in parts of 2/3, 2/9, 2/27, ...; a "
+            f"verdict needs p below the part of its analysis after Holm's correction over the {len(asked(verdicts))} "
+            "claims of this command. Adding seeds therefore does not raise the probability of a false verdict."
         )
         yield f"More seeds: an estimate for {POWER:.0%} power, if the true effect and spread are as measured."
     noted = by_key((verdict.note, i) for i, verdict in enumerate(verdicts, 1) if verdict.note)

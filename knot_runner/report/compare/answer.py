@@ -39,8 +39,8 @@ WITHOUT = ("diverged", "failed", "damaged", "different data", "different version
 COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: How to read a cell.
 CELL_READING = (
-    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
-    "0 or 1. These are estimates: only claims decide what is better."
+    "Mean ± half of its 95% t interval over the n finished runs of a row; for a share, [low, high] if the interval is "
+    "cut at 0 or 1. These are estimates: only claims decide what is better."
 )
 #: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.
 LONGEST_CELL = 40

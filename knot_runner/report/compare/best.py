@@ -44,7 +44,10 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     key = resolve_measure(name, measures, "--best")
     better = senses.get(sense) or direction(key)
     if better is None:
-        raise UserError(f"the direction is unknown. Use --best=max:{name} or --best=min:{name}", f"--best={text}")
+        raise UserError(
+            f"whether larger or smaller is better is unknown. Use --best=max:{name} or --best=min:{name}",
+            f"--best={text}",
+        )
     return Rule(key, better, over)
 
 

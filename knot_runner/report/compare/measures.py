@@ -50,7 +50,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     short = [measure_title(key) for key in keys]
     below = [key for key in short if key.startswith(f"{name}.")]
     if below:
-        raise UserError(f"ambiguous. Use {', '.join(below[:8])}", f"{flag}={name}")
+        raise UserError(f"incomplete name (choose from {', '.join(below[:8])})", f"{flag}={name}")
     if not keys:
         raise UserError("none of the runs is finished", f"{flag}={name}")
     hint = nearest(name, short)

@@ -46,7 +46,10 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
         UserError: The name is not a :data:`PLAIN_NAME`, or the folder cannot be written.
     """
     if not re.fullmatch(PLAIN_NAME, name):
-        raise UserError(f"{name!r} is not a file name. Use letters, digits, '_', '-' and '.'")
+        raise UserError(
+            f"{name!r} is not a valid file name. Use only letters, digits, '_', '-' and '.', and begin every part with "
+            "a letter, a digit or '_'"
+        )
     paths = [folder / f"{name}.{ending}" for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         write_atomic(path, text)

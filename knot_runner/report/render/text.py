@@ -150,7 +150,7 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
-CUT = "[low, high] where that is cut at 0 or 100%"
+CUT = "[low, high] if the interval is cut at 0 or 100%"
 FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
 
 

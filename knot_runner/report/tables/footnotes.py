@@ -114,7 +114,10 @@ def missing_columns(
     absent = [name for name in columns if name not in ours | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in ours - {"ALL"})
-        yield f"No run has {', '.join(absent)}. ALL is over {rest} here but over more in the paper, so no gap is shown."
+        yield (
+            f"No run has {', '.join(absent)}. ALL is the mean over {rest} here but over more data sets in the paper, "
+            "so no gap is shown."
+        )
 
 
 def cited(table: PrintedTable | None) -> Iterator[str]:
@@ -136,7 +139,7 @@ def other_data(case: str, runs: Iterable[Run], table: PrintedTable | None) -> li
         classes = len(ours.labels.names)
         if classes != theirs.classes or images < MIN_SHARE * theirs.images:
             return [
-                f"{case}: ours are {images:,} training images and {classes} classes, the paper's {theirs.images:,} "
-                f"and {theirs.classes}. The results are not comparable."
+                f"{case}: this task has {images:,} training images and {classes} classes, the paper's has "
+                f"{theirs.images:,} and {theirs.classes}. The results are not comparable."
             ]
     return []

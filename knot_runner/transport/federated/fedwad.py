@@ -133,6 +133,8 @@ def distance_between(
     """
     dimensions = mu.points.shape[1], nu.points.shape[1]
     if dimensions[0] != dimensions[1]:
-        raise UserError(f"{dimensions[0]} features on one side and {dimensions[1]} on the other", "samples")
+        raise UserError(
+            f"the two sets must have the same number of features, got {dimensions[0]} and {dimensions[1]}", "samples"
+        )
     parties = Client(mu, options, "mu", draws), Client(nu, options, "nu", draws)
     return federated_distance(*parties, options, dimensions[0], draws, trace)

@@ -92,7 +92,9 @@ def common_masses(first: Measure, second: Measure) -> tuple[ndarray, ndarray, fl
     of_a, of_b = int(a.sum()), int(b.sum())
     unit = math.lcm(of_a, of_b)
     if unit > MAX_UNITS:
-        raise UserError(f"masses of {of_a} and {of_b} parts have no common unit within 2^53 parts", "samples")
+        raise UserError(
+            f"the least common multiple of the sizes {of_a} and {of_b} exceeds 2^53. Use other sizes", "samples"
+        )
     # computed in integers, because every product is at most ``unit``
     return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 

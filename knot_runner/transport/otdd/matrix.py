@@ -59,7 +59,7 @@ def computed_distances(
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
-        raise UserError(f"the data sets have different numbers of features: {sorted(features)}", "samples")
+        raise UserError(f"all data sets must have the same number of features, got {sorted(features)}", "samples")
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
     left = [pairs for pairs in tiles if any(pair not in known for pair in pairs)]

@@ -153,10 +153,10 @@ def by_variance_of_labels(config, state, federation, *more):
 
 
 @pytest.mark.parametrize(("wrong", "check", "message"), [
-    ({"plan": moved_by_plan}, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
+    ({"plan": moved_by_plan}, checks.check_empty_rounds, "has no participants, but changed .*weights"),
     ({"plan": by_variance_of_labels}, checks.check_clients_of_one_class, "the run has diverged"),
-    ({"fold": moved_by_call}, checks.check_workers_agree, "two workers and one leave different result, rows"),
-    ({"fold": moved_by_call}, checks.check_resumption, "one left alone leave different result, rows"),
+    ({"fold": moved_by_call}, checks.check_workers_agree, "two workers and one record different result, rows"),
+    ({"fold": moved_by_call}, checks.check_resumption, "uninterrupted run record different result, rows"),
     ({"fold": moved_by_call}, checks.check_engines_agree, "lean and loop: "),
     ({"fold": beyond_the_mean}, checks.check_clipping, "the global model moves by"),
     ({"fold": by_degrees_of_freedom}, checks.check_one_client, "the run has diverged"),

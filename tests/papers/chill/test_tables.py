@@ -174,7 +174,9 @@ def test_data_of_another_size_have_no_gap(federated):
     few = build([federated.write(federated.job(1.0), [0.5], datasets={"train": 5936, "test": 658})], ["accuracy"])
     like = build([federated.made(1.0, [0.5], seed=1)], ["accuracy"])
     assert cell(few, ("1",), "accuracy").gap is None
-    assert any("ours are 5,936 training images and 62 classes, the paper's 157,132 and 62" in x for x in few.lines)
+    assert any(
+        "this task has 5,936 training images and 62 classes, the paper's has 157,132 and 62" in x for x in few.lines
+    )
     assert cell(like, ("1",), "accuracy").gap == pytest.approx(50 - 78.66)
 
 

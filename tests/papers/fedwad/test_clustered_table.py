@@ -45,7 +45,9 @@ def test_cells_show_percent_means_beside_paper(two_seeds):
 def test_clustered_table_omits_gap_for_undersized_data(tmp_path, two_seeds):
     few = build(two_seeds)
     full = build([write(job(tmp_path / "full", graph), 0.5, train=60_000) for graph in ("none", "affinity")])
-    assert any(x.startswith("MNIST: ours are 20,000 training images and 10 classes, the paper's") for x in few.lines)
+    assert any(
+        x.startswith("MNIST: this task has 20,000 training images and 10 classes, the paper's") for x in few.lines
+    )
     assert cell(few, ROW, "strong_affinity_S10").gap is None
     assert cell(full, ROW, "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
 

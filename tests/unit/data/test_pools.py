@@ -93,7 +93,10 @@ def test_pool_of_dialogues_tells_data_sets_apart():
     assert pool.train.users.tolist() == [0, 0, 1, 2] and pool.test.users is None
     dealt = make_partition(by("dialogue"), pool, 0)
     assert dealt.names == ["a 0", "a 1", "g 0"] and sum(map(len, dealt.test)) == 3
-    assert "the test examples have no dialogues, so they follow the training classes" in dealt.notes[0]
+    assert (
+        "the test examples have no dialogues, so clients get them in proportion to their training classes"
+        in dealt.notes[0]
+    )
 
 
 def test_pool_digest_includes_clients_only_on_request():

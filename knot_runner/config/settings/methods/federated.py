@@ -73,7 +73,11 @@ class FederatedTraining:
             self.clients_per_round = 1.0
         share = self.clients_per_round
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
-        require(right, "clients_per_round", f"expected a number of clients, or a share in (0, 1.0], got {share}")
+        require(
+            right,
+            "clients_per_round",
+            f"expected a whole number of clients (at least 1) or a share with a decimal point in (0, 1.0], got {share}",
+        )
         require_sgd_momentum(self.optimizer, self.momentum)
         require(not self.stop_at_target or self.target is not None, "target", "required by stop_at_target, but not set")
 

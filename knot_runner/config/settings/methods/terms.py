@@ -43,7 +43,11 @@ class _OfTaps:
     def __post_init__(self) -> None:
         if self.taps is None:
             return
-        require(bool(self.taps), "taps", "expected at least one pair, or null for the default of the term")
+        require(
+            bool(self.taps),
+            "taps",
+            "expected at least one pair [tap of the student, tap of the teacher], or null for default pairs",
+        )
         for pair in self.taps:
             require(len(pair) == 2, "taps", f"expected pairs [tap of the student, tap of the teacher], got {pair}")
 

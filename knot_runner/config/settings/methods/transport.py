@@ -57,7 +57,9 @@ class FedwadSettings:
         right = self.t == "random" or 0 < self.t < 1
         require(right, "t", f"expected 'random' or a number between 0 and 1, got {self.t}")
         noised = self.privacy is not None and self.mode == "exact"
-        require(not noised, "privacy", "exact interpolating measures reveal every sample. Use mode=approximate")
+        require(
+            not noised, "privacy", "requires mode=approximate, since exact interpolating measures reveal every sample"
+        )
 
 
 @dataclass
@@ -77,7 +79,9 @@ class EncoderSettings:
     lr: Positive
 
     def __post_init__(self) -> None:
-        require(min(self.sizes, default=0) >= 1, "sizes", f"expected sizes of at least 1, got {self.sizes}")
+        require(
+            min(self.sizes, default=0) >= 1, "sizes", f"expected at least one size, each at least 1, got {self.sizes}"
+        )
 
 
 @dataclass
@@ -139,7 +143,11 @@ class ClusteringSettings:
 
     def __post_init__(self) -> None:
         right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
-        require(bool(right), "graph", f"unknown graph {self.graph!r} (choose from none, affinity, sparse3, ...)")
+        require(
+            bool(right),
+            "graph",
+            f"unknown graph {self.graph!r} (choose from none, affinity, or sparseN with a number N from 1 to 9999)",
+        )
 
     @property
     def neighbors(self) -> int | None:

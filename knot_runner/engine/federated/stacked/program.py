@@ -98,8 +98,8 @@ class Program:
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
-                "the objective's loss has tensors that differ between clients. Use rows (one per example), or "
-                "hardware.engine=loop",
+                "the objective's loss uses tensors that differ between clients, which this engine cannot stack. Return "
+                "them as rows, with one row per example, or use hardware.engine=loop",
                 "hardware.engine",
             )
         for name in losses[0][0]:

@@ -137,9 +137,11 @@ def privately(
     exchange = method.exchange and method.exchange(settings.method)
     misfit = partial(Misfit, f"privacy={spec.name}", f"method={settings.method.name}")
     if method.fold_each is not None and method.fold is None:
-        raise misfit("the server reads the message of each client, but only their mean is private")
+        raise misfit(
+            "privacy protects only the mean of the clients' messages, but the server of this method reads each one"
+        )
     if exchange is not None and exchange.reads == "each":
-        why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
+        why = "privacy protects only the clients' mean logits, but the server reads each client's logits or model"
         raise misfit(why, "Use method.server_distillation.ensemble=logits and weighting=A")
     if method.fold is None and exchange is None:
         raise misfit("the clients send nothing, so there is nothing to protect")
@@ -222,15 +224,17 @@ def _mechanism(
     config = settings.method
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
-        problem = "'averaged' sends the model's running statistics without clipping. Use 'local' or 'frozen'"
+        problem = "privacy does not clip the running statistics that 'averaged' sends. Use 'local' or 'frozen'"
         raise UserError(problem, "method.batchnorm")
     if spec.delta is None and clients < 2:
-        raise UserError("for one client, the default is 1, which gives no privacy. Use more clients", "privacy.delta")
+        raise UserError(
+            "for a single client, the default delta is 1, which gives no privacy. Use more clients", "privacy.delta"
+        )
     keeps = method.own is not nothing or config.patterns != ("*",)
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"clients of algorithm={config.algorithm} keep a state between rounds, and this state can reveal "
-            f"earlier rounds. The accountant does not cover this. Use poisson, or all {clients} clients in every round",
+            f"the accounting of 'fixed' does not cover the state that clients of algorithm={config.algorithm} keep "
+            f"between rounds, which can reveal earlier rounds. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
     control, labels = spec.control_steps * federation.training.lr, spec.label_scale * (spec.clip_norm or 1.0)
@@ -270,7 +274,9 @@ def _notes(settings: Settings, privacy: UserPrivacy, method: Method, federation:
             "more clients per round"
         )
     if privacy.delta > 1 / privacy.clients:
-        notes.append(f"privacy.delta: {privacy.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")
+        notes.append(
+            f"privacy.delta: {privacy.delta:g} is larger than 1 / clients = 1 / {privacy.clients}. Use a smaller value"
+        )
     if getattr(settings.model, "vocab", "") == "train":
         notes.append("privacy: model.vocab=train uses the clients' texts, which epsilon does not cover")
     return notes

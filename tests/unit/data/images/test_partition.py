@@ -277,7 +277,9 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
-    assert partition.notes == ["partition: the test examples have no writers, so they follow the training classes"]
+    assert partition.notes == [
+        "partition: the test examples have no writers, so clients get them in proportion to their training classes"
+    ]
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
@@ -286,7 +288,9 @@ def test_partitions_without_writers_or_training_classes_say_how_they_divide():
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
-    assert partition.notes == ["partition: no training examples of c1, so test examples follow client sizes"]
+    assert partition.notes == [
+        "partition: no training examples of c1, so clients get its test examples in proportion to client sizes"
+    ]
 
 
 def test_dirichlet_test_shares_of_many_classes_add_up():

@@ -209,7 +209,7 @@ def test_verdict_uses_seeds_up_to_last_look(factory):
         3,
         3,
         3,
-    ) and "the other 2 count after all of 0 to 5 are finished" in five.note
+    ) and "the other 2 count once seeds 0 to 5 are finished" in five.note
     assert (five.effect, five.p, five.verdict) == (three.effect, three.p, three.verdict)
     assert three.adjusted == pytest.approx(three.p / (2 / 3)) and whole.adjusted == pytest.approx(whole.p / (2 / 9))
 
