@@ -11,7 +11,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
     "nodes": 345_420,
-    "statement lines": 26_055,
+    "statement lines": 26_240,
     "conditional expressions per 1,000 statement lines": 33.9,
     "comprehensions per 1,000 statement lines": 61.1,
     "comprehensions that hold another per 1,000 statement lines": 1.2,
@@ -21,7 +21,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 31_340, 36004
+SCRIPTS, TESTS = 31_340, 36020
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
