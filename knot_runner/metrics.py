@@ -258,9 +258,9 @@ NUMBERS: Table[Metric] = Table("NUMBERS", {
 
 
 def top_of(key: str) -> float | None:
-    """Return the maximum of the number at a dotted ``key`` of a result; None if unbounded. The minimum is always 0.
+    """Return the largest possible value of the number at a dotted ``key`` of a result; None if there is no limit.
 
-    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1.
+    For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1. All are at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
     return metric.top if metric is not None and math.isfinite(metric.top) else None

@@ -137,7 +137,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
                 what = "is not called in a forward pass"
                 if name in outputs:
                     what = f"returns {type(output).__name__} instead of a tensor"
-                raise UserError(f"tap '{name}' of {network.spec.name} {what}. Use another tap", key)
+                raise UserError(f"tap '{name}' of model={network.spec.name} {what}. Use another tap", key)
             taps[name] = output
         return NetworkOutputs(logits, taps)
 

@@ -234,7 +234,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """Return a few warning lines for a command that keeps stale runs, from the reasons of each run."""
+    """Return the lines of a warning that a command keeps stale runs; ``kept``: why each of these runs is stale."""
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)

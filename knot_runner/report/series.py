@@ -24,7 +24,7 @@ def estimates(
             seed and place are averaged.
         names: Columns that identify a series.
         place: The column with positions on the axis.
-        everywhere: Whether to keep only the places with the largest number of seeds in their series.
+        everywhere: Whether to drop, in each series, the places with fewer seeds than another place of the series.
     """
     import pandas as pd
 

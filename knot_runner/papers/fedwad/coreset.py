@@ -261,9 +261,9 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """Return the coreset of one client's samples, shape [K, d], and its distance to the samples before the last step.
+    """Return the coreset of one client's samples, shape [K, d], and the distance between coreset and samples.
 
-    Random draws depend only on (seed, client, epoch).
+    The distance is measured just before the last step. Random draws depend only on (seed, client, epoch).
 
     Raises:
         UserError: The points diverge.

@@ -145,7 +145,7 @@ def normalized_weights(weights: Tensor) -> Tensor:
     none = int((total <= 0).sum())
     if none:
         raise UserError(
-            f"all teachers have weight 0 on some texts (number: {none}), so the weights cannot be normalized", "bound"
+            f"all teachers have weight 0 on {none} of {len(total)} texts, so the weights cannot be normalized", "bound"
         )
     return weights.double() / total
 

@@ -153,7 +153,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 def _unmeasured(claim: Claim) -> UserError:
     over = f" averaged over clients with over={claim.over}" if claim.over else ""
-    return UserError(f"claim {claim.text!r}: the runs record no {claim.measure}{over}")
+    return UserError(f"claim {claim.text!r}: the runs do not record the measure {claim.measure}{over}")
 
 
 @dataclass(frozen=True)

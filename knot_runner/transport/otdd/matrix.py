@@ -1,10 +1,11 @@
 """All distances between several sets of labeled samples, in tiles of pairs, by worker processes.
 
-- Preparation, once per set: class statistics, and the set's part of iteration 1, whose first points are always equal
-- Tiles: FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
+- Preparation, once per set: class statistics, and the set's part of iteration 1, because all pairs start from the same
+  support points
+- Tiles: FedWaD of up to 100 pairs at a time by batched products (tile_distances.py), or exact OTDD pair by pair
 - Processes: each tile goes to a worker process with one thread, and all workers share the samples
 
-For the bottlenecks with S=10 and 784 features, see ``scripts/bench.py fedwad``.
+For the bottlenecks with S=10 support points and 784 features, see ``scripts/bench.py fedwad``.
 """
 
 from __future__ import annotations

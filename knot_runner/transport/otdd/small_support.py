@@ -41,10 +41,11 @@ ROUNDING_UNITS = 64
 
 
 def best_plan(scores: ndarray, heights: ndarray | None, plan: ndarray) -> ndarray:
-    """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n]; return the optimal heights [S].
+    """Write the plan with the largest total score into ``plan`` [S, n]; return the sources' optimal potentials [S].
 
-    Every sink receives the mass 1 and every source sends n / S. ``heights`` [S]: initial values; None: unknown. Scores
-    are compared in the precision of ``scores``, float32 or float64. The network simplex uses float64.
+    The rows of ``scores`` [S, n] are sources of mass n / S each; the columns are sinks of mass 1. The potentials are
+    called heights. ``heights`` [S]: initial values; None if unknown. The network simplex uses float64; all other
+    calculations use the dtype of ``scores``, float32 or float64.
     """
     sources, sinks = scores.shape
     if heights is None or sinks <= SINKS_PER_SOURCE * sources:
