@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 345_420,
+    "nodes": 345_430,
     "statement lines": 26_240,
     "conditional expressions per 1,000 statement lines": 33.9,
     "comprehensions per 1,000 statement lines": 61.1,
@@ -21,7 +21,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Nodes of scripts/, and lines of tests/.
-SCRIPTS, TESTS = 31_340, 36020
+SCRIPTS, TESTS = 31_340, 36_020
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
