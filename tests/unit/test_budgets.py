@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 345_430,
+    "nodes": 345_450,
     "statement lines": 26_240,
     "conditional expressions per 1,000 statement lines": 33.9,
     "comprehensions per 1,000 statement lines": 61.1,

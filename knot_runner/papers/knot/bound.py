@@ -108,7 +108,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     classes = len(points)
     diameter = label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    bounds = {}
+    bounds: dict[tuple[str, str], BoundTerms] = {}
     for form in BOUND_FORMS if complexity else ():
         # the student's loss is an upper bound on the least loss in the class; the derived form needs the expected loss,
         # which the held-out mean estimates
