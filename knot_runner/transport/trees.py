@@ -60,7 +60,10 @@ def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
 
 
 def _along_edges(p: Tensor, q: Tensor, weights: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
-    """Return values and potentials on a tree; ``below`` [E, n]: 1 for the labels below each edge, 0 for the others."""
+    """Return the transport costs between ``p`` and ``q`` on a tree, and the dual potentials.
+
+    ``below`` [E, n] is 1 for the labels below each edge, and 0 for the others.
+    """
     excess = (unit_mass(p) - unit_mass(q)) @ below.T
     return excess.abs() @ weights, (excess.sign() * weights) @ below
 

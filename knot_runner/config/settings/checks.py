@@ -206,7 +206,9 @@ def check_federated_method(settings: Settings) -> None:
         if method.clustering is not None:
             raise settings.misfit("method", "partition", "clustering requires several clients", "Use partition=pairs")
     if method.stragglers is not None and method.stragglers.by == "speed" and settings.fleet is None:
-        raise UserError("'speed' requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
+        raise UserError(
+            "'speed' requires a fleet. Use fleet=phones or method.stragglers.by=seed", "method.stragglers.by"
+        )
     if distillation := server_distillation(method):
         from knot_runner.config.settings.methods.terms import check_batch
 

@@ -42,10 +42,10 @@ def _check_view(settings: Settings) -> None:
         why = f"with {view} and task.augment={task.augment}, teacher and student see different crops"
         hint = "Use task.augment=none"
     elif chosen == "gray" and channels != 3:
-        why = f"{view} requires images of 3 channels, but these have {channels}"
+        why = f"{view} requires images with 3 channels, but the images of this task have {channels}"
         hint = "Use method.view=edges or method.view=half"
     elif chosen == "edges" and channels not in (1, 3):
-        why = f"{view} requires images of 1 or 3 channels, but these have {channels}"
+        why = f"{view} requires images with 1 or 3 channels, but the images of this task have {channels}"
     elif chosen == "half" and any(side % 2 for side in sides):
         raise UserError(f"requires an even height and width, but task={task.name} has {sides[0]}x{sides[1]}", view)
     if why:

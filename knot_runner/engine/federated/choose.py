@@ -44,7 +44,7 @@ def make_engine(
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
-    """Return ``hardware.engine=loop``, the reference, for any device and model."""
+    """Return the reference engine, ``hardware.engine=loop``, which supports every device and model."""
     from knot_runner.engine.federated.loop import Loop
 
     if inputs.hardware.precision in ("tf32", "bf16"):

@@ -74,7 +74,7 @@ class LocalProgram:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """One client's work in one round.
+    """A request for one client's work in one round.
 
     Attributes:
         client: The client's number.
@@ -93,7 +93,7 @@ class LocalTraining:
         held: Number of examples at the end of ``rows`` that are held out from training. The mean loss on these examples
             is computed every ``recipe.check`` steps. Training stops after ``recipe.patience`` steps without a lower
             mean loss, and the weights with the lowest mean loss are returned.
-        program: Replaces the training steps. Every engine runs it in the plain loop.
+        program: Replaces the training steps. Every engine runs it for one client at a time.
     """
 
     client: int

@@ -5,7 +5,8 @@
 // are not, and only their patches are read (gradient of the weights) and added to (gradient of the inputs).
 //
 // Channels are last in memory. Inputs are padded: [B, H, W, I] with a slack of a vector behind the last, so that a
-// filter's row is one run of K I values. Weights and their gradient are [C, K, R], R = K I rounded up to whole vectors.
+// filter's row is one run of K I values. Weights and their gradient are [C, K, R], R = K I rounded up to whole SIMD
+// vectors.
 
 #include <algorithm>
 #include <cmath>

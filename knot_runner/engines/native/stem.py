@@ -127,7 +127,7 @@ class PooledConvs(Stem):
         return self._buffers[number, batch]
 
     def _packed(self, weight: Tensor, into: Tensor | None = None) -> Tensor:
-        """Return ``weight`` [C, I, K, K] as [C, K, R], where R is K * I rounded up to whole vectors."""
+        """Return ``weight`` [C, I, K, K] as [C, K, R], where R is K * I rounded up to whole SIMD vectors."""
         channels, depth, kernel, _ = weight.shape
         if into is None:
             lanes = self._library.lanes()

@@ -75,7 +75,7 @@ def joint_row(rows: list[State]) -> State:
 
 @dataclass(frozen=True)
 class _Clusters:
-    """The functions of :class:`RoundMethod`, each of which calls the method once per cluster."""
+    """A :class:`RoundMethod` around ``method``: each function calls the function of ``method`` once per cluster."""
 
     method: RoundMethod
     clusters: list[Federation]

@@ -42,7 +42,7 @@ class PersonalFederation(Federation):
         start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:
-        """Return a federation like ``federation`` that also holds the settings, models and groups after the rounds."""
+        """Return a copy of ``federation`` for personalization, with the method's settings, theta_0 and the groups."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 

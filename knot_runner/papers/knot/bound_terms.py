@@ -128,8 +128,8 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
     """Return the reasons why a bound of ``total`` is vacuous; [] if it is informative.
 
-    ``C_M``: the bound is at least the largest possible loss, ``diameter``. ``constant``: the bound is at least
-    ``constant``, the loss of the best constant prediction.
+    The reasons are "C_M" if ``total`` is at least ``diameter``, the largest possible loss, and "constant" if it is at
+    least the argument ``constant``, the loss of the best constant prediction.
     """
     limits = {"C_M": diameter, "constant": constant}
     return [name for name, limit in limits.items() if total >= limit]

@@ -82,7 +82,8 @@ def _noise(shape: tuple[int, ...], sensitivity: float, privacy: PrivacySettings,
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
     """Return the total (epsilon, delta) of ``releases`` releases about one client's data, by basic composition (sums).
 
-    A run of K iterations releases K measures and one distance per client (with a trace: 2 K further distances). Tighter
-    bounds exist, but basic composition suffices to show the cost of a run. A delta of 1 or more gives no guarantee.
+    In a run of K iterations, K measures (distributions) and one distance are released about each client. If the run
+    also records the distances in every iteration, 2 K more are released. Tighter bounds exist, but basic composition
+    suffices to show the cost of a run. A delta of 1 or more gives no guarantee.
     """
     return releases * privacy.epsilon, releases * privacy.delta

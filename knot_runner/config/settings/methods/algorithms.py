@@ -1,7 +1,7 @@
 """Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
 A class has only the settings of one algorithm, so that a setting of another algorithm raises an error. Class attributes
-describe properties of the algorithm that bundles and partitions need. A plug-in's class derives from
+describe the algorithm's properties that the code of bundles and of partitions needs. A plug-in's class derives from
 :class:`AveragingSettings` or :class:`FederatedSettings`, and is registered together with the algorithm's functions
 (:class:`~knot_runner.methods.contract.Method`).
 """
