@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.of_papers import WORDS
+
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.paper(paper) for paper in WORDS]  # the lists name files of all papers
 
 
 @pytest.mark.parametrize("area", [path.stem for path in (ROOT / "tests" / "mutations").glob("*.yaml")])
