@@ -150,9 +150,6 @@ def forward_all(
     return outputs[torch.cat(places).argsort().to(outputs.device)]
 
 
-# -------------------------------------------------------------------------------------------------------------- stages
-
-
 class Trainee:
     """A training run in epochs. A subclass defines :meth:`epoch`, which changes only ``module`` and ``optimizer``."""
 
