@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from knot_runner.engine.hardware import on_device
 from knot_runner.engine.tensor_file import Tensors
@@ -225,6 +225,29 @@ def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
 def batch_count(count: int, size: int, drop_last: bool) -> int:
     """Return the number of batches in an epoch over ``count`` examples."""
     return count // size if drop_last else math.ceil(count / size)
+
+
+@torch.no_grad()
+def forward_all(
+    model: nn.Module,
+    examples: ClientExamples,
+    size: int,
+    call: Callable[..., Tensor] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Tensor:
+    """Return the output of ``call`` (default: the model), shape [n, ...], for all examples, in evaluation mode.
+
+    ``size``: the batch size; ``report``: called after each batch with the number of finished batches.
+    """
+    model.eval()
+    places, batches = [], []
+    for positions, inputs in examples.in_turn(size):
+        places.append(positions)
+        batches.append((call or model)(**inputs))
+        if report is not None:
+            report(len(batches))
+    outputs = torch.cat(batches)
+    return outputs[torch.cat(places).argsort().to(outputs.device)]
 
 
 #: All clients' examples, in memory or on a device.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count, stored_data
+from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count, forward_all, stored_data
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import (
@@ -28,14 +28,9 @@ from knot_runner.engine.requests import (
     request_title,
 )
 from knot_runner.engine.seeds import keyed
+from knot_runner.engine.stages import Report, StageTraining, train_epochs
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.engine.training import (
-    Report,
-    StageTraining,
-    forward_all,
-    mean_loss,
-    train_epochs,
-)
+from knot_runner.engine.training import mean_loss
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import DivergedError

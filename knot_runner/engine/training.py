@@ -1,34 +1,30 @@
-"""Training by autograd with any network and objective, and forward passes.
+"""Local training: the training loop, and a client's work in the plain loop over clients.
 
-:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. Stages use
-:func:`train_epochs`, which commits after each epoch and selects the epoch whose weights are returned.
+:func:`train` is the training loop of federated clients, KNOT's local models, students and mutual learners. The latter
+three train in stages (:mod:`knot_runner.engine.stages`).
 """
 
 from __future__ import annotations
 
 import math
-import sys
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
-from knot_runner.engine.federated.cohort import Phase, Recipe
-from knot_runner.engine.hardware import all_machines, zero_sum
-from knot_runner.engine.objectives import LossRows, SampleLoss
-from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train
-from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.examples import ClientExamples, InputBatch, forward_all
+from knot_runner.engine.federated import flat, local
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, LocalTraining, Recipe
+from knot_runner.engine.hardware import on_device, zero_sum
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
-from knot_runner.util.errors import DivergedError
+from knot_runner.models.taps import feature_reader
 
-#: (finished steps, all steps, short text) -> None
-Report = Callable[[int, int, str], None]
+if TYPE_CHECKING:
+    from knot_runner.engine.federated.loop import Loop
 
 
 def train(
@@ -127,172 +123,158 @@ def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
 
 
-@torch.no_grad()
-def forward_all(
-    model: nn.Module,
-    examples: ClientExamples,
-    size: int,
-    call: Callable[..., Tensor] | None = None,
-    report: Callable[[int], None] | None = None,
-) -> Tensor:
-    """Return the output of ``call`` (default: the model), shape [n, ...], for all examples, in evaluation mode.
-
-    ``size``: the batch size; ``report``: called after each batch with the number of finished batches.
-    """
-    model.eval()
-    places, batches = [], []
-    for positions, inputs in examples.in_turn(size):
-        places.append(positions)
-        batches.append((call or model)(**inputs))
-        if report is not None:
-            report(len(batches))
-    outputs = torch.cat(batches)
-    return outputs[torch.cat(places).argsort().to(outputs.device)]
-
-
-class Trainee:
-    """A training run in epochs. A subclass defines :meth:`epoch`, which changes only ``module`` and ``optimizer``."""
-
-    module: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def epoch(self, number: int) -> float:
-        """Train epoch ``number``, counted from 1, and return its mean loss."""
-        raise NotImplementedError
-
-    def score(self, epoch: int) -> float | None:
-        """Return the score on held-out examples after ``epoch`` (larger is better); None without such examples."""
-        return None
-
-    def weights(self) -> Tensors:
-        """Return a copy of the weights to keep."""
-        return copy_weights(self.module)
-
-
-class StageTraining(Trainee):
-    """The training of ``module`` on ``examples`` in a stage. A subclass defines :meth:`losses`.
-
-    Attributes:
-        names: Names that, with seed and epoch, seed the batch order and dropout.
-        by_examples: See :func:`train`.
-    """
-
-    by_examples = True
-
-    def __init__(
-        self, request: Train | OwnTraining, module: nn.Module, examples: ClientExamples, report: Report, *names: str
-    ) -> None:
-        self.request, self.module, self.examples, self.report = request, module, examples, report
-        self.names, settings = names, request.training
-        self._recipe = Recipe(
-            (Phase(1),), settings.batch_size, False, settings.lr, settings.momentum, settings.weight_decay,
-            augment=request.augment, optimizer=settings.optimizer,
-        )  # fmt: skip
-        self.optimizer = make_optimizer(self._recipe, module, fused_sgd=True)
-
-    def begin(self, epoch: int) -> None:
-        """Prepare ``epoch``, counted from 1. Called when ``module`` is in training mode."""
-
-    def losses(self, batch: InputBatch) -> Tensor:
-        """Return the loss on ``batch``, a scalar or of shape [m]; see :func:`train`."""
-        raise NotImplementedError
-
-    def epoch(self, number: int) -> float:
-        """Train epoch ``number``, counted from 1: one pass over the examples. Return the mean loss.
-
-        Raises:
-            DivergedError: The loss is not finite.
-        """
-        request, settings = self.request, self.request.training
-        passed = sum(number > milestone for milestone in settings.milestones)
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.lr * settings.decay**passed
-        count = batch_count(len(self.examples), settings.batch_size, False)
-
-        def report_step(steps: int) -> None:
-            self.report((number - 1) * count + steps, settings.epochs * count, f"epoch {number}")
-
-        order = generator(request.seed, "order", *self.names, number)
-        with seeded(request.seed, "dropout", *self.names, number, device=self.examples.labels.device):
-            self.module.train()
-            self.begin(number)
-            loss, _ = train(
-                self._recipe, self.examples, self.losses, {"all": self.optimizer}, order,
-                by_examples=self.by_examples, ends=report_step,
-            )  # fmt: skip
-        if not all_finite(loss):
-            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
-        return loss
-
-
-def train_epochs(
-    trainee: Trainee, work: Path, epochs: int, keep: Literal["best", "last"], select: Literal["score", "loss"]
-) -> TensorsAndFacts:
-    """Train ``epochs`` epochs in folder ``work``, resuming after the last finished epoch.
-
-    Return the selected model weights and a dict of training facts. The commits stay until the result is in the store,
-    so that a kill in between loses nothing.
-
-    The epoch with the best validation score is selected. With ``select="loss"``, the untrained start (epoch 0) is also
-    a candidate, as in KNOT's public code. With ``keep="last"``, the last epoch is selected.
-    """
-    checkpoint = Checkpoint(work)
-    commit = checkpoint.load()
-    if commit.problem:
-        print(commit.problem, file=sys.stderr, flush=True)
-    best = _restore(commit.tensors, trainee)
-    values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
-    if commit.step < 0 and select == "loss":
-        score = trainee.score(0)
-        if score is not None:
-            values.update(best_epoch=0, best_score=score)
-            best = trainee.weights()
-    values["machines"] = all_machines([values])
-    for epoch in range(max(commit.step, 0) + 1, epochs + 1):
-        began = time.monotonic()
-        row: dict[str, Any] = {"epoch": epoch, "loss": trainee.epoch(epoch)}
-        score = trainee.score(epoch)
-        if score is not None:
-            row["valid"] = score
-        if keep == "last" or values["best_score"] is None or score > values["best_score"]:
-            best = trainee.weights()
-            values.update(best_epoch=epoch, best_score=score)
-        seconds = time.monotonic() - began
-        values["seconds"] += seconds
-        row["seconds"] = round(seconds, 3)
-        checkpoint.save(epoch, _flatten(trainee, best if values["best_epoch"] != epoch else None), values, [row])
-    facts = {name: values[name] for name in ("seconds", "machines", "best_epoch", "best_score")}
-    return best, {"epochs": checkpoint.log(), "select": select, "kept": keep, **facts}
-
-
 def copy_weights(module: nn.Module) -> Tensors:
     """Return a copy of all tensors of ``module``."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
-    """Return the tensors to commit. ``best`` is None if the current weights are the best."""
-    tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
-    for index, state in trainee.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
-    if best is not None:
-        tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
-    return tensors
+class LocalWork:
+    """One client's local training in the plain loop, and the interface that a :class:`LocalProgram` uses.
+
+    Attributes:
+        request: The client's request.
+        model: The module, which begins with the request's weights and buffers. Its final state is the client's result.
+        layout: The positions of the model's parameters in flat vectors.
+        examples: The client's training examples, without the held-out ones.
+    """
+
+    def __init__(self, engine: Loop, request: LocalTraining) -> None:
+        self._engine, self.request, self.model, self.layout = engine, request, engine.model, engine.layout
+        self.examples = self.select(request.rows[: len(request.rows) - request.held])
+
+    @cached_property
+    def tensors(self) -> Tensors:
+        """Return the program's tensors, on the module's device."""
+        tensors = {} if self.request.program is None else self.request.program.tensors
+        return {name: on_device(tensor, self._engine.device) for name, tensor in tensors.items()}
+
+    def train(
+        self, module: nn.Module | None = None, losses: Callable[[InputBatch], Tensor] | None = None
+    ) -> tuple[float, int]:
+        """Take all steps of the request from the current weights; return (mean loss over all steps, steps).
+
+        ``module``: a module to train instead of the client's model. ``losses(batch)``: a scalar loss to minimize
+        instead of the objective. With either argument, there is no proximal term, control variate or early stopping.
+        """
+        request, recipe, held_loss = self.request, self.request.recipe, None
+        optimizers = {phase.trains: self.optimizer(module or self.model, phase.trains) for phase in recipe.phases}
+        if losses is None:
+            rows, loss = self.objective()
+            losses = partial(mean_loss, self.model, loss=loss, rows=rows)
+            if request.control is not None or recipe.proximal:
+                self._add_server_terms(optimizers)
+            if request.held:
+                held_loss = partial(self._held_loss, rows, loss)
+        ends = None
+        if recipe.cosine or held_loss is not None:
+            ends = _Schedule(self, optimizers, held_loss).ends
+        self.train_mode(self.model)
+        return train(recipe, self.examples, losses, optimizers, local.local_draws(request), ends=ends)
+
+    def select(self, rows: Tensor) -> ClientExamples:
+        """Return the training examples at ``rows`` [n]."""
+        return self._engine.data.select(rows, self._engine.dtype)
+
+    def objective(self) -> tuple[LossRows, SampleLoss]:
+        """Return the rows and loss of the request's objective; its initial logits are those of the current model."""
+        engine, request, objective = self._engine, self.request, self.request.objective
+        labels = self.select(request.rows).labels
+        tensors = {name: tensor.to(engine.device) for name, tensor in request.inputs.items()}
+        head = engine.head if objective.reads_head else None
+        rows, loss = make_loss(objective, ObjectiveInputs(labels, tensors, self._start_logits, head, self._features))
+        if objective.reads_features:
+            loss = engine.reading_features(loss)
+        return rows, loss
+
+    def _start_logits(self) -> Tensor:
+        return forward_all(self.model, self.examples, INFERENCE_ROWS)
+
+    def _features(self, name: str) -> Tensor:
+        return self._engine.features(self.request.model_of(name), self.request.rows)
+
+    def batches(self) -> Iterator[InputBatch]:
+        """Yield the batches of all epochs, which are the same as without a :class:`LocalProgram`."""
+        recipe, order = self.request.recipe, local.local_draws(self.request)
+        for _ in range(sum(phase.epochs for phase in recipe.phases)):
+            yield from self.examples.epoch(recipe.batch_size, order, recipe.drop_last, recipe.augment)
+
+    def optimizer(self, module: nn.Module, trains: str = "all") -> torch.optim.Optimizer:
+        """Return a new optimizer with the settings of the request for the parameters ``trains`` of ``module``."""
+        return make_optimizer(self.request.recipe, module, trains, self.layout.head)
+
+    def train_mode(self, module: nn.Module) -> None:
+        """Set ``module`` to training mode. If running statistics are frozen, forward passes do not change them."""
+        train_mode(module, self.request.recipe.frozen_statistics)
+
+    def _add_server_terms(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
+        """Add the gradient of (proximal / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) and the control variate."""
+        engine, proximal, control = self._engine, self.request.recipe.proximal, self.request.control
+        origins = [parameter.detach().clone() for parameter in self.model.parameters()]
+        controls: list[Tensor] = []
+        if control is not None:
+            named = flat.views(control.to(engine.device, engine.dtype), self.layout.parameters)
+            controls = list(named.values())
+
+        def add(*_: object) -> None:
+            for number, parameter in enumerate(self.model.parameters()):
+                if parameter.grad is not None and proximal:
+                    parameter.grad += proximal * (parameter.detach() - origins[number])
+                if parameter.grad is not None and controls:
+                    parameter.grad += controls[number]
+
+        for optimizer in optimizers.values():
+            optimizer.register_step_pre_hook(add)
+
+    def _held_loss(self, rows: LossRows, loss: SampleLoss) -> float:
+        """Return the mean loss of the held-out examples, which are the last rows of the request."""
+        request, engine = self.request, self._engine
+        places = torch.arange(len(request.rows))[-request.held :]
+        held_out = self.select(request.rows[-request.held :])
+        logits = forward_all(self.model, held_out, INFERENCE_ROWS)
+        if request.objective.reads_features:
+            engine.read = forward_all(self.model, held_out, INFERENCE_ROWS, feature_reader(self.model, engine.network))
+        value = loss(logits, cut_rows(rows, places, engine.device)).mean()
+        self.train_mode(self.model)
+        return float(value)
 
 
-def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
-    """Restore ``trainee`` from the result of :func:`_flatten`; return the best weights (empty without a commit)."""
-    if not tensors:
-        return {}
-    trainee.module.load_state_dict(_below(tensors, "model."))
-    state: dict[int, Tensors] = {}
-    for name, tensor in _below(tensors, "optimizer.").items():
-        index, key = name.split(".")
-        state.setdefault(int(index), {})[key] = tensor
-    trainee.optimizer.load_state_dict({"state": state, "param_groups": trainee.optimizer.state_dict()["param_groups"]})
-    return _below(tensors, "best.") or trainee.weights()
+class _Schedule:
+    """The learning rates of ``optimizers`` over the steps of ``work``, and early stopping.
 
+    ``held_loss()``, if given, returns the loss of held-out examples. It is also called before the first step and after
+    the last step.
+    """
 
-def _below(tensors: Tensors, prefix: str) -> Tensors:
-    """Return the tensors whose names begin with ``prefix``, under the rest of their names."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    def __init__(
+        self, work: LocalWork, optimizers: dict[str, torch.optim.Optimizer], held_loss: Callable[[], float] | None
+    ) -> None:
+        self._model, self._recipe, self._optimizers = work.model, work.request.recipe, optimizers
+        self._steps = local.steps(self._recipe, len(work.examples))
+        self._loss, self._best, self._best_step = held_loss, math.inf, 0
+        self._kept: Tensors = {}
+        if held_loss is not None:
+            self._check(0, held_loss())
+
+    def ends(self, step: int) -> bool:
+        """Set the learning rate of the next step, and return whether training ends after ``step`` steps.
+
+        If training ends, restore the model with the lowest held-out loss. With ``cosine``, the learning rate of step t,
+        counted from 0, is lr (1 + cos(pi t / T)) / 2, where T is the maximum number of steps.
+        """
+        if self._recipe.cosine:
+            for optimizer in self._optimizers.values():
+                for group in optimizer.param_groups:
+                    group["lr"] = self._recipe.lr * (1 + math.cos(math.pi * step / self._steps)) / 2
+        is_last = step == self._steps
+        if self._loss is None or (step % self._recipe.check and not is_last):
+            return False
+        self._check(step, self._loss())
+        if step - self._best_step < self._recipe.patience and not is_last:
+            return False
+        self._model.load_state_dict(self._kept)
+        return True
+
+    def _check(self, step: int, loss: float) -> None:
+        if loss < self._best:
+            self._best, self._best_step = loss, step
+            self._kept = copy_weights(self._model)

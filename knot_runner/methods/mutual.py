@@ -31,8 +31,8 @@ from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, stored_examples, stored_model, valid_score
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
+from knot_runner.engine.stages import Report, StageTraining, train_epochs
 from knot_runner.engine.store import Artifact
-from knot_runner.engine.training import Report, StageTraining, train_epochs
 from knot_runner.methods.contract import scored
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers

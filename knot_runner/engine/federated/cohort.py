@@ -21,7 +21,7 @@ from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.engine.federated.loop import LocalWork
+    from knot_runner.engine.training import LocalWork
 
 #: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
@@ -58,7 +58,7 @@ class LocalResult:
 class LocalProgram:
     """A local program: a function ``run(settings, work)`` that replaces the steps of local training, and its inputs.
 
-    ``work`` is a :class:`~knot_runner.engine.federated.loop.LocalWork`.
+    ``work`` is a :class:`~knot_runner.engine.training.LocalWork`.
 
     ``settings``: plain data. ``tensors``: inputs in addition to the tensors of the request, by name. ``further``: for
     cost accounting, the number of epochs that the program trains in addition to the epochs of the request. Worker

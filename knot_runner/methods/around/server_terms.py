@@ -24,9 +24,9 @@ from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult
-from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
+from knot_runner.engine.training import LocalWork
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS, nothing
 from knot_runner.methods.distill.learner import (

@@ -29,8 +29,9 @@ from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, initial_model, stored_examples, valid_score
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.stages import Report, StageTraining, train_epochs
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.engine.training import Report, StageTraining, copy_weights, train_epochs
+from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,

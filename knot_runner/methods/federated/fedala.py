@@ -27,9 +27,8 @@ from torch import Tensor
 from knot_runner.config.settings.methods.algorithms import FedalaSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
-from knot_runner.engine.federated.loop import LocalWork
 from knot_runner.engine.seeds import generator
-from knot_runner.engine.training import gradients_of, mean_loss
+from knot_runner.engine.training import LocalWork, gradients_of, mean_loss
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts, plan_with

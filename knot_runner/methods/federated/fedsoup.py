@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.methods.algorithms import FedsoupSettings
+from knot_runner.engine.examples import forward_all
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalTraining
-from knot_runner.engine.federated.loop import LocalWork
-from knot_runner.engine.training import forward_all
+from knot_runner.engine.training import LocalWork
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging, ditto
 from knot_runner.methods.federated.own_models import kept_means, model_parts, plan_with

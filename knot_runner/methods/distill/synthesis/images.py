@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.stages import Report, Trainee
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.engine.training import Report, Trainee, take_step
+from knot_runner.engine.training import take_step
 from knot_runner.methods.distill.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
 from knot_runner.models.images import Shape
 from knot_runner.models.taps import NetworkOutputs, read_taps

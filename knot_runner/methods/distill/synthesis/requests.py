@@ -15,7 +15,7 @@ from knot_runner.config.settings.methods.distill import GeneratorSynthesis, Stat
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Resources, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
-from knot_runner.engine.training import Report, train_epochs
+from knot_runner.engine.stages import Report, train_epochs
 from knot_runner.methods.distill.learner import frozen_network
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, Synthesizer, batch_norms
 from knot_runner.methods.distill.synthesis.records import released_records
