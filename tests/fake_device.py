@@ -1,4 +1,4 @@
-"""The device ``fake``, a GPU without float64; its tensors are the CPU's, wrapped."""
+"""The device ``fake``, whose tensors wrap the CPU's; operations on tensors of two devices fail as on a GPU."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from knot_runner.config.devices import Device
 
 _setup_privateuseone_for_python_backend("fake")
 torch.get_device_module("fake").get_amp_supported_dtype = lambda: [torch.float16]  # asked by checkpoints of other tests
+#: Operations that accept tensors on two devices.
+MIXED = (torch.ops.aten.copy_.default, torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
 FAKE = Device("fake GPU", lambda: 1, prepare=lambda: "a fake")
 
 
@@ -41,11 +43,14 @@ class OnFake(Tensor):
 
 
 class FakeDevice(TorchDispatchMode):
-    """Inside, tensors can be made on the device and moved to it; in float64 they raise an error, as on MPS."""
+    """Inside, tensors can be made on the device and moved to it."""
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        ours = [one for one in tree_leaves((args, kwargs)) if isinstance(one, OnFake)]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        ours = [tensor for tensor in tensors if isinstance(tensor, OnFake)]
+        if operation not in MIXED and ours and any(tensor.dim() for tensor in tensors if not isinstance(tensor, OnFake)):
+            raise RuntimeError(f"{operation}: tensors on two devices")
         device = kwargs.get("device")
         there = bool(ours) if device is None else torch.device(device).type == "fake"
         if operation is torch.ops.aten.copy_.default:
@@ -62,6 +67,4 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _on_fake(value: Any) -> Any:
-    if isinstance(value, Tensor) and value.dtype == torch.float64:
-        raise TypeError("the fake device has no float64")
     return OnFake(value) if isinstance(value, Tensor) else value

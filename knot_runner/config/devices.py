@@ -28,8 +28,7 @@ class Device:
     is_likely: Callable[[], bool] = lambda: False
     #: function that selects deterministic kernels in this process, and returns the device's name for the record
     prepare: Callable[[], str] = lambda: ""
-    #: supported values of ``hardware.precision``; the first one is the default in ``conf/hardware``. A device without
-    #: float64 sums losses in float32, and computations that need float64 run on the CPU
+    #: supported values of ``hardware.precision``; the first one is the default in ``conf/hardware``
     precisions: Sequence[str] = ("float32",)
     #: engine that ``hardware.engine=auto`` selects for the package's image models
     engine: str = "loop"

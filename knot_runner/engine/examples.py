@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.engine.hardware import on_device
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
@@ -42,12 +41,14 @@ class ImageData:
 
     def to(self, device: torch.device) -> ImageData:
         """Return the data on ``device``."""
-        return ImageData(*(on_device(tensor, device) for tensor in self.tensors().values()))
+        return ImageData(*(tensor.to(device) for tensor in self.tensors().values()))
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return ``mean`` and ``std``, each of shape [C, 1, 1], in the units of ``pixels``."""
-        unit = 255.0 if self.pixels.dtype == torch.uint8 else 1.0
+        unit = 1.0
+        if self.pixels.dtype == torch.uint8:
+            unit = 255.0
         return (self.mean * unit)[:, None, None], (self.std * unit)[:, None, None]
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
@@ -104,8 +105,9 @@ def joined_data(parts: Sequence[ClientData]) -> ClientData:
     """Return the examples of all ``parts`` concatenated. All parts must be images, or all texts. Labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
-        whole = len(parts) == 1  # images take much memory
-        pixels = first.pixels if whole else torch.cat([part.pixels for part in parts])
+        pixels = first.pixels
+        if len(parts) > 1:  # a copy of all images takes much memory
+            pixels = torch.cat([part.pixels for part in parts])
         return replace(first, pixels=pixels, labels=labels)
     ids, lengths, second = (
         torch.cat([getattr(part.texts, name) for part in parts]) for name in ("ids", "lengths", "second")
@@ -189,7 +191,9 @@ def sample_epoch(
     number of pixels by which the image is shifted down and across, and whether the image is flipped. Without
     augmentation, it is None.
     """
-    kept = count // size * size if drop_last else count
+    kept = count
+    if drop_last:
+        kept -= count % size
     order = torch.randperm(count, generator=draws)[:kept]
     if augment == "none":
         return order, None
@@ -224,7 +228,9 @@ def augmented_images(images: Tensor, crops: Tensor | None) -> Tensor:
 
 def batch_count(count: int, size: int, drop_last: bool) -> int:
     """Return the number of batches in an epoch over ``count`` examples."""
-    return count // size if drop_last else math.ceil(count / size)
+    if drop_last:
+        return count // size
+    return math.ceil(count / size)
 
 
 @torch.no_grad()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, first_device
 from knot_runner.config.settings.groups import HardwareSettings
@@ -23,11 +21,15 @@ def choose_device(name: str) -> torch.device:
     Raises:
         UserError: The device is not available.
     """
-    device = torch.device(first_device() if name == "auto" else name)
+    if name == "auto":
+        name = first_device()
+    device = torch.device(name)
     entry = DEVICES[device.type]
     count = entry.count()
     if count <= (device.index or 0):
-        problem = f"only {count} available (the first is {device.type}:0)" if count else f"no {entry.title} available"
+        problem = f"no {entry.title} available"
+        if count:
+            problem = f"only {count} available (the first is {device.type}:0)"
         raise UserError(problem, "hardware.device", name, hint="Use hardware=cpu or hardware=auto")
     return device
 
@@ -49,28 +51,6 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     torch.set_num_threads(hardware.threads)
     _name = entry.prepare()
     return device
-
-
-@functools.cache
-def float64_device(device: torch.device) -> torch.device:
-    """Return the device for float64 computations on values of ``device``: the CPU if ``device`` lacks float64."""
-    return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")
-
-
-def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``. If the device does not support float64, float64 values stay on the CPU."""
-    return values.to(float64_device(device) if values.dtype == torch.float64 else device)
-
-
-def in_float64(values: Tensor) -> Tensor:
-    """Return ``values`` in float64, on the device that :func:`float64_device` selects."""
-    return values.to(float64_device(values.device)).double()
-
-
-def zero_sum(device: torch.device, *shape: int) -> Tensor:
-    """Return zeros for summing losses on ``device``, in float64 if the device supports it, otherwise in float32."""
-    dtype = torch.float64 if float64_device(device) == device else torch.float32
-    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def machine() -> str:

@@ -68,7 +68,9 @@ class _Network(StageTraining):
         seed = keyed(request.seed, "init", request.party)
         model = initial_model(resources, request.network, request.start, seed)
         examples, self._rows, self._loss = _load_part(request, request.train, resources, model)
-        self._valid = None if request.valid is None else _load_part(request, request.valid, resources, model)
+        self._valid = None
+        if request.valid is not None:
+            self._valid = _load_part(request, request.valid, resources, model)
         self._select, self._title = request.select, request_title(request)
         super().__init__(request, model, examples, report, request.stage, request.party)
 
@@ -94,7 +96,9 @@ def predict_network(request: Predict, resources: Resources, report: Report) -> T
     began = time.monotonic()
     examples = stored_examples(resources, request.examples)
     model = stored_model(resources, request.network, request.weights)
-    call = model if request.output == "logits" else feature_reader(model, request.network)
+    call: Callable[..., Tensor] = model
+    if request.output == "features":
+        call = feature_reader(model, request.network)
     batches = batch_count(len(examples), EVALUATION_BATCH, False)
     output = forward_all(model, examples, EVALUATION_BATCH, call, lambda done: report(done, batches, ""))
     return {request.output: output.float().cpu()}, {"seconds": time.monotonic() - began}
@@ -170,7 +174,9 @@ def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int)
 
 def key_of(request: StageRequest) -> StageKey:
     """Return the key of this request's result in the store."""
-    return ("predictions" if isinstance(request, Predict) else request.stage), request_key(request)
+    if isinstance(request, Predict):
+        return "predictions", request_key(request)
+    return request.stage, request_key(request)
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:

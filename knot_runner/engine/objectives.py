@@ -128,7 +128,9 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
     """Return the options of the objective if it is cross-entropy, whose gradient has a closed form; otherwise None."""
-    return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
+    if objective.make is not cross_entropy:
+        return None
+    return CrossEntropy(**objective.settings)
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,4 +142,6 @@ def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -
     hardness = 1 - torch.softmax(logits, 1).gather(1, labels[:, None])[:, 0]
     values = options.temperature + (options.hard_temperature - options.temperature) * hardness
     ones = torch.ones_like(values)
-    return (ones, 1 / values) if options.per_sample_rate else (values, ones)
+    if options.per_sample_rate:
+        return ones, 1 / values
+    return values, ones

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from knot_runner.engine.examples import ClientExamples, InputBatch, forward_all
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, LocalTraining, Recipe
-from knot_runner.engine.hardware import on_device, zero_sum
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
@@ -49,7 +48,7 @@ def train(
         by_examples: Whether batches are weighted by their numbers of examples in the mean loss; otherwise equally.
         ends: Called with the number of steps so far, after each step. Training ends if it returns true.
     """
-    total, weights, steps = zero_sum(examples.labels.device), 0, 0
+    total, weights, steps = torch.zeros((), dtype=torch.float64, device=examples.labels.device), 0, 0
     for phase in settings.phases:
         optimizer = optimizers[phase.trains]
         for _ in range(phase.epochs):
@@ -57,7 +56,7 @@ def train(
                 loss = losses(batch)
                 take_step(optimizer, loss.sum())
                 weight = len(batch[0]) if by_examples else 1
-                total += loss.detach().mean().to(total.dtype) * weight
+                total += loss.detach().mean().double() * weight
                 weights += weight
                 steps += 1
                 if ends is not None and ends(steps):
@@ -145,8 +144,9 @@ class LocalWork:
     @cached_property
     def tensors(self) -> Tensors:
         """Return the program's tensors, on the module's device."""
-        tensors = {} if self.request.program is None else self.request.program.tensors
-        return {name: on_device(tensor, self._engine.device) for name, tensor in tensors.items()}
+        if self.request.program is None:
+            return {}
+        return {name: tensor.to(self._engine.device) for name, tensor in self.request.program.tensors.items()}
 
     def train(
         self, module: nn.Module | None = None, losses: Callable[[InputBatch], Tensor] | None = None

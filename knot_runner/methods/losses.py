@@ -18,7 +18,6 @@ from torch import Tensor
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, EntropySettings, LossSettings, SinkhornSettings
 from knot_runner.config.settings.methods.terms import SinkhornTermSettings
-from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.party import LabelPoints
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -143,7 +142,7 @@ def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, Sa
     spec = Distillation(**settings)
     between = LOSSES[spec.loss.name].function
     logits = torch.stack([inputs.tensors[name] for name in spec.teachers], dim=1)
-    q = torch.softmax(in_float64(logits) / spec.teacher_temperature, dim=-1).to(logits)
+    q = torch.softmax(logits.double() / spec.teacher_temperature, dim=-1).to(logits)
     biases = q.new_tensor(spec.biases) if spec.biases else None
     weights = WEIGHTINGS[spec.weighting](q, q.new_tensor(spec.shares), biases)
     if spec.normalize:
@@ -152,7 +151,7 @@ def distillation(settings: Facts, inputs: ObjectiveInputs) -> tuple[LossRows, Sa
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / spec.student_temperature, dim=-1)[:, None]
-        pairs = between(spec.loss, log_p, rows["targets"], points_on(float64_device(logits.device)))
+        pairs = between(spec.loss, log_p, rows["targets"], points_on(logits.device))
         total = (rows["weights"] * pairs).sum(1)
         return total / rows["weights"].sum(1) if spec.normalize else total
 

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
 from knot_runner.engine.examples import Augment, InputBatch
-from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, stored_examples, stored_model, valid_score
 from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
@@ -196,7 +195,7 @@ class _Together(StageTraining):
         super().__init__(
             request, self.models, stored_examples(resources, request.transfer.examples), report, request.stage
         )
-        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(resources.device))
+        self.points = torch.tensor(request.points, dtype=torch.float64).to(resources.device)
 
     def begin(self, epoch: int) -> None:
         """Implement :meth:`StageTraining.begin`."""

@@ -22,7 +22,6 @@ from knot_runner.config.settings.methods.terms import (
     SimilarityTermSettings,
     TripletTermSettings,
 )
-from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
     NamedPairs,
@@ -98,7 +97,7 @@ def _products(x: Tensor) -> Tensor:
     All angles are computed from these products in B^3 operations, whereas products of differences would take B^3 D.
     Small differences between products cancel, and float64 keeps the precision of float32 features.
     """
-    x = in_float64(x)
+    x = x.double()
     x = x - x.mean(0)
     return x @ x.T
 

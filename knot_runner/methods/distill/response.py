@@ -18,7 +18,6 @@ from knot_runner.config.settings.methods.terms import (
     KdTermSettings,
     SinkhornTermSettings,
 )
-from knot_runner.engine.hardware import float64_device
 from knot_runner.methods.distill.term import TERMS, Term, TermBatch
 from knot_runner.methods.losses import solver_of
 from knot_runner.models.taps import NetworkOutputs
@@ -99,8 +98,7 @@ def transported(
     """
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
-    device = float64_device(p.device)
-    return transport_loss(p.to(device), q.to(device), points.to(device), solver_of(options)).mean(1).to(p)
+    return transport_loss(p, q, points.to(p.device), solver_of(options)).mean(1).to(p)
 
 
 TERMS["ce"] = Term(

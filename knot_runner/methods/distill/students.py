@@ -25,7 +25,6 @@ from knot_runner.config.settings.methods.distill import (
 )
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch
-from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Resources, initial_model, stored_examples, valid_score
 from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
@@ -161,8 +160,7 @@ class Students(StageTraining):
         torch.manual_seed(keyed(request.seed, "adapters", request.party))
         with torch.no_grad():
             shown = self._outputs(next(self.train.in_turn(SHOWN)))
-        device = float64_device(self.train.labels.device)
-        points = torch.tensor(request.points, dtype=torch.float64, device=device)
+        points = torch.tensor(request.points, dtype=torch.float64).to(self.train.labels.device)
         return [WeightedTerms(specs, outputs, others, len(self.train), points) for outputs, others in shown]
 
     def _first(

@@ -25,7 +25,6 @@ from torch import Tensor
 from knot_runner.config.settings.methods.algorithms import ApflSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining
-from knot_runner.engine.hardware import in_float64, zero_sum
 from knot_runner.engine.training import LocalWork, gradients_of, mean_loss, take_step
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
@@ -78,7 +77,7 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
     optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(personal)
     for module in (work.model, mixed):
         work.train_mode(module)
-    totals, steps = zero_sum(device, 2), 0
+    totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
     for batch in work.batches():
         with torch.no_grad():
             for parameter, v, w in zip(mixed.parameters(), personal.parameters(), work.model.parameters(), strict=True):
@@ -89,7 +88,7 @@ def train_mixture(settings: Facts, work: LocalWork) -> LocalResult:
         if settings["adaptive"] and not steps:
             parts = zip(gradients, personal.parameters(), work.model.parameters(), strict=True)
             with torch.no_grad():
-                slope = float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
+                slope = float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
         sent_loss = mean_loss(work.model, batch, loss, rows)
         take_step(optimizer, sent_loss)

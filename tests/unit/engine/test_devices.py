@@ -1,4 +1,4 @@
-"""Devices that this machine does not have: refused before data are read; and one without float64, which is faked."""
+"""Devices that this machine does not have: refused before data are read; and a fake one."""
 
 import contextlib
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_hardware_refuses_other_names_of_devices(name):
 
 
 @pytest.mark.parametrize(("words", "method"), [(TINY_IMAGES, "apfl"), (TINY_TAUGHT, "rkd")], ids=["apfl", "rkd"])
-def test_device_without_float64(words, method, fake, tmp_path, capsys):
+def test_run_on_another_device(words, method, fake, tmp_path, capsys):
     words = [*words, f"method={method}"]
     refused(capsys, *words, *ON_FAKE, "hardware.precision=float64", f"paths.output_dir={tmp_path / 'no'}")
     actual = run(tmp_path / "fake", *words, *ON_FAKE).result

@@ -14,7 +14,6 @@ from knot_runner.engine.examples import ImageData, augmented_images, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
-from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import train_mode
@@ -54,7 +53,7 @@ class Program:
         self.velocity = {t: self._zeros(b - a) for t, (a, b) in self.spans.items()} if structure.momentum else {}
         self.numbers = {name: self._zeros(1) for name in ("lr", "momentum", "weight_decay", "proximal", "temperature")}
         self.decayed = (~layout.biases() | structure.decay_biases).to(self.device, dtype)
-        self.total = zero_sum(self.device, clients)
+        self.total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
         scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
