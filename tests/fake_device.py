@@ -41,7 +41,7 @@ class OnFake(Tensor):
 
 
 class FakeDevice(TorchDispatchMode):
-    """Inside, tensors can be made on the device and moved to it; in float64 they raise an error, as on MPS."""
+    """Inside, tensors can be made on the device and moved to it; in float64 they raise an error."""
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

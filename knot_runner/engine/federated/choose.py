@@ -8,11 +8,10 @@ from typing import TypeVar
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
-from knot_runner.config.settings.groups import ENGINES, HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
@@ -39,8 +38,7 @@ def make_engine(
         name = DEVICES[inputs.device.type].engine
         if name == "stacked" and not all(network.is_ours for network in networks):
             name = "loop"
-    engine: Engine = ENGINES[name](inputs)
-    return engine
+    return ENGINES[name](inputs)
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
@@ -58,18 +56,11 @@ def make_loop(inputs: EngineInputs) -> Engine:
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
-def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient = make_client) -> Lean:
-    """Return ``hardware.engine=lean``, for CPUs.
-
-    A variant of this engine passes the ``name`` of its setting, and ``make_client``, which creates the objects that
-    train clients.
-    """
-    require_cpu(inputs, name)
+def make_lean(inputs: EngineInputs) -> Lean:
+    """Return ``hardware.engine=lean``, for CPUs."""
+    require_cpu(inputs, "lean")
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
-    data = inputs.data, inputs.test
-    engine = Lean(inputs.networks, *data, inputs.dtype, workers, threads, inputs.plugins, make_client)
-    engine.name = name
-    return engine
+    return Lean(inputs.networks, inputs.data, inputs.test, inputs.dtype, workers, threads, inputs.plugins)
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
@@ -109,6 +100,15 @@ def require_cpu(inputs: EngineInputs, name: str) -> None:
             name,
             hint="Use hardware.engine=auto",
         )
+
+
+#: ``hardware.engine`` -> its constructor.
+ENGINES: dict[str, Callable[[EngineInputs], Engine]] = {
+    "loop": make_loop,
+    "lean": make_lean,
+    "stacked": make_stacked,
+    "ray": make_ray,
+}
 
 
 def _per_network(engines: Sequence[Engine]) -> Engine:

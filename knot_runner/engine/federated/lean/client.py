@@ -13,7 +13,7 @@ from knot_runner.config.settings.networks import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalized
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
+from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, affine, pairs
 from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, LeanNetwork, Sgd, TemperedLoss
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
@@ -32,8 +32,6 @@ _KEPT_VALUES = 2**21
 
 #: An object that trains clients and evaluates models, one request at a time.
 TrainingClient = Union["ManualBackward", "Loop"]
-#: Function (network, data, test, dtype) that returns the object for clients of the network.
-MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
@@ -158,16 +156,13 @@ class ManualBackward:
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
         if isinstance(spec, CnnSettings):
-            return self._convolutions(convs, [conv.padding for conv in spec.convs], images)
+            return Convs(convs, [conv.padding for conv in spec.convs], images)
         outputs, pixels = layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
         if unchanging and Gram.is_cheaper(len(images), pixels, outputs, epochs):
             return Gram(layers[0], images)
         return Pixels(images)
-
-    def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
-        return Convs(layers, paddings, images)
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """Return the number of test images at ``rows`` that are classified correctly."""

@@ -23,7 +23,7 @@ from knot_runner.engine.federated.cohort import (
     LocalTraining,
     Trained,
 )
-from knot_runner.engine.federated.lean.client import MakeClient, TrainingClient
+from knot_runner.engine.federated.lean.client import TrainingClient, make_client
 from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
@@ -148,13 +148,7 @@ def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
 
 
 def prepare_client(
-    _: Send,
-    slots: Slots,
-    data: SharedData,
-    networks: Sequence[Network],
-    threads: int,
-    plugins: Sequence[str],
-    make_client: MakeClient,
+    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
     """Prepare the worker (threads, memory, data, plug-ins). Return the function that executes an order."""
     torch.set_num_threads(threads)
