@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torch import Tensor
@@ -10,14 +10,13 @@ from torch import Tensor
 from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
-from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, ordered, silent
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 Asked = TypeVar("Asked", LocalTraining, Inference)
-Answer = TypeVar("Answer", Trained, Tensor)
 
 
 def make_engine(
@@ -36,7 +35,7 @@ def make_engine(
     name = hardware.engine
     if name == "auto":
         name = DEVICES[inputs.device.type].engine
-        if name == "stacked" and not all(network.is_ours for network in networks):
+        if name == "stacked" and not inputs.has_only_image_models:
             name = "loop"
     return ENGINES[name](inputs)
 
@@ -68,7 +67,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
-    if not all(network.is_ours for network in inputs.networks):
+    if not inputs.has_only_image_models:
         raise UserError(
             "trains only the package's image models, not text or custom models. Use hardware.engine=auto",
             "hardware.engine",
@@ -127,23 +126,26 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
-        return _by_network(cohort, [engine.train for engine in self._engines])
+        results: dict[int, Trained] = {}
+        for engine, positions, requests in self._divided(cohort):
+            results.update(zip(positions, engine.train(requests), strict=True))
+        return ordered(results)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`."""
-        return _by_network(requests, [engine.logits for engine in self._engines])
+        results: dict[int, Tensor] = {}
+        for engine, positions, part in self._divided(requests):
+            results.update(zip(positions, engine.logits(part), strict=True))
+        return ordered(results)
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         for engine in self._engines:
             engine.close()
 
-
-def _by_network(requests: list[Asked], functions: list[Callable[[list[Asked]], list[Answer]]]) -> list[Answer]:
-    """Call ``functions[k]`` on the requests for network k; return the results in the order of ``requests``."""
-    results: dict[int, Answer] = {}
-    for number, function in enumerate(functions):
-        positions = [position for position, request in enumerate(requests) if request.network == number]
-        if positions:
-            results.update(zip(positions, function([requests[position] for position in positions]), strict=True))
-    return [results[position] for position in range(len(requests))]
+    def _divided(self, requests: list[Asked]) -> Iterator[tuple[Engine, list[int], list[Asked]]]:
+        """Yield each engine that has requests, with their positions in ``requests`` and the requests."""
+        for number, engine in enumerate(self._engines):
+            positions = [position for position, request in enumerate(requests) if request.network == number]
+            if positions:
+                yield engine, positions, [requests[position] for position in positions]

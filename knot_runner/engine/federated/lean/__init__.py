@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, ordered
 from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.lean.worker import Order, Reply, SharedData, Slots, as_tensors, packed, prepare_client
 from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
@@ -69,7 +69,7 @@ class Lean(RequestEngine):
             UserError: A worker died while executing a request, or raised this error.
         """
         if self._pool is None:
-            return [self._result(request) for request in requests]
+            return list(map(self._result, requests))
         results: dict[int, Result] = {}
         slots: list[int] = []
         ahead_of = len(requests) if all(map(_is_small, requests)) else 0
@@ -82,7 +82,7 @@ class Lean(RequestEngine):
         except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
             self.close()
             raise
-        return [results[index] for index in range(len(requests))]
+        return ordered(results)
 
     def _result(self, request: EngineRequest) -> Result:
         """Execute the request in this process."""

@@ -65,7 +65,8 @@ class ManualBackward:
         """
         if not request.is_plain:
             return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
-        weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
+        if weights is None:
+            weights = torch.empty_like(request.start.weights, dtype=self._dtype)
         with torch.inference_mode():
             weights.copy_(request.start.weights)
             before = self._correct(weights, request.test_rows)
@@ -83,17 +84,21 @@ class ManualBackward:
             def features() -> Tensor:
                 return self._features(parameters, self._kept(key, lambda: self._inputs(request)))
 
-            read = self._kept((*key, request.body), features) if request.body else features()
-            return (read if request.output == "features" else self._head(parameters, read)).clone()
+            outputs = self._kept((*key, request.body), features) if request.body else features()
+            if request.output == "logits":
+                outputs = self._head(parameters, outputs)
+            return outputs.clone()
 
     def _inputs(self, request: Inference) -> Tensor | Foreground:
         """Return the normalized images of ``request``; as :class:`Foreground` if this is faster for many models."""
-        images = normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+        data = self._test if request.split == "test" else self._data
+        images = normalized(data, request.rows, self._dtype)
         has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
-        if not (request.many and has_body and len(images)):
-            return images
-        foreground = Foreground(images)
-        return foreground if foreground.saves else images
+        if request.many and has_body and len(images):
+            foreground = Foreground(images)
+            if foreground.saves:
+                return foreground
+        return images
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return the result of ``make()``, cached by ``key`` for recent requests.
@@ -117,7 +122,9 @@ class ManualBackward:
         stem = self._stem(recipe, sgd, images)
         del images  # the stem has a copy in another memory layout
         _, layers = pairs(weights, self._layout)
-        network = LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
+        if isinstance(stem, Gram):
+            layers = layers[1:]  # the stem computes the first layer
+        network = LeanNetwork(stem, Dense(layers), sgd, self._layout)
         total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
             if epoch.trains != trains:
@@ -137,7 +144,9 @@ class ManualBackward:
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
-            logits = self._logits(weights, images) if options.hard_temperature is not None else None
+            logits = None
+            if options.hard_temperature is not None:
+                logits = self._logits(weights, images)
             size, classes = request.recipe.batch_size, self._network.classes
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
@@ -207,5 +216,7 @@ class ManualBackward:
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield (order, augmentation) for consecutive blocks of ``size`` images of an epoch."""
     for at in range(0, len(epoch.order), size):
-        part = slice(at, at + size)
-        yield epoch.order[part], None if epoch.crops is None else epoch.crops[part]
+        crops = epoch.crops
+        if crops is not None:
+            crops = crops[at : at + size]
+        yield epoch.order[at : at + size], crops
