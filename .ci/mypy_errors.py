@@ -12,7 +12,6 @@ BASELINE = {
     "composing": 5,
     "data": 50,
     "engine": 46,
-    "engines": 8,
     "methods": 16,
     "models": 24,
     "papers": 23,

@@ -1,8 +1,8 @@
 """Seconds a round of federated averaging: the engines against plain PyTorch, on the same cohorts.
 
 ``plain`` is the loop that most code has (DataLoader, one process of several threads), ``good`` what a good user writes
-(``good_loop.py``; ``good_compiled`` with torch.compile, ``good_bf16`` in bfloat16, which are other numbers), ``loop``,
-``lean`` and ``native`` are ours. Local training and averaging only, evaluation is off. Every measurement is a fresh
+(``good_loop.py``; ``good_compiled`` with torch.compile, ``good_bf16`` in bfloat16, which are other numbers), ``loop``
+and ``lean`` are ours. Local training and averaging only, evaluation is off. Every measurement is a fresh
 process that runs one round to warm up; the engines take turns, so that what else the machine does hits all of them.
 
 W1: 50 clients with 1000 CIFAR-size images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images
@@ -12,7 +12,7 @@ W5: 10 clients with 800 texts as long as utterances (ERC), BERT-tiny, 1 epoch of
 10 clients a round, batch 16, SGD but for W5. "apart": how far the weights after the first round are from those of the
 first engine with the engines' batches, as a share of that round's change; plain draws its own batches.
 
-python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean native
+python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engines.native.engine import make_native_client
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 
@@ -227,11 +226,11 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
-def _lean(workload: Workload, cores: int, **options: Any) -> tuple[Round, Callable[[], None]]:
+def _lean(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
-    return _engine(Lean([workload.network], data, test, torch.float32, cores, 1, **options), workload)
+    return _engine(Lean([workload.network], data, test, torch.float32, cores, 1), workload)
 
 
 #: name -> (workload, cores) -> (a round, what ends it)
@@ -242,5 +241,4 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
-    "native": functools.partial(_lean, make_client=make_native_client),
 }

@@ -66,12 +66,6 @@ def _prepare_cuda() -> str:
     return torch.cuda.get_device_name()
 
 
-def _mps_count() -> int:
-    import torch
-
-    return int(torch.backends.mps.is_available())
-
-
 #: Value of ``hardware.device``, which is also torch's device type -> entry. ``auto`` selects the first device in this
 #: order that may exist and that torch can use.
 DEVICES: Table[Device] = Table(
@@ -82,7 +76,6 @@ DEVICES: Table[Device] = Table(
             engine="stacked", numbered=True,
         ),
         "cpu": Device("CPU", lambda: 1, lambda: True, precisions=("float32", "float64"), engine="lean", host=True),
-        "mps": Device("Apple GPU (MPS)", _mps_count, prepare=lambda: "Apple GPU"),
     },
 )  # fmt: skip
 

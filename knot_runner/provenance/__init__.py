@@ -37,8 +37,6 @@ NOT_COUNTED = {
 SHOWS = tuple(
     f"papers/*/{name}" for name in ("report", "verbs", "rows", "target", "titles", "*_figures", "*_report", "*_table")
 )
-#: Endings of source files. C++ files are compiled on the machine.
-SOURCES = (".py", ".cpp", ".h")
 
 
 @functools.cache
@@ -47,7 +45,7 @@ def code_version() -> str:
 
     The version is computed once per process.
     """
-    sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
+    sources = [path for path in PACKAGE_FOLDER.rglob("*.py") if _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
 
 

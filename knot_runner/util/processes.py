@@ -136,13 +136,10 @@ def on_signal(action: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder in ``parent`` or the system's temporary folder.
-
-    The folder is deleted at the end of the block or on a signal.
-    """
+def temporary_folder() -> Iterator[Path]:
+    """Yield a new temporary folder, which is deleted at the end of the block or on a signal."""
     with (
-        tempfile.TemporaryDirectory(prefix="knot-runner-", dir=parent, ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="knot-runner-", ignore_cleanup_errors=True) as folder,
         on_signal(functools.partial(shutil.rmtree, folder, ignore_errors=True)),
     ):
         yield Path(folder)

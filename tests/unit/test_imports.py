@@ -19,7 +19,7 @@ FLOORS = [
     {"config"},
     {"metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
     {"engine"},
-    {"methods", "report", "engines"},
+    {"methods", "report"},
     {"pipelines"},
     {"bundles", "sweeps"},
     {"cli", "python", "__main__"},

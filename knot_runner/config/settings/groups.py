@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from knot_runner.config.devices import device_names, is_device
-from knot_runner.config.plugins import Table, load_plugins
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
@@ -131,27 +129,6 @@ class TrainingSettings(CentralTraining):
     pretrain: StageSettings
 
 
-#: ``hardware.engine`` -> its constructor (:class:`~knot_runner.engine.federated.cohort.EngineInputs`).
-ENGINES: Table[Any] = Table(
-    "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
-)
-#: Package of optional engines: ``NAME`` in it is loaded for ``hardware.engine=NAME``.
-OPTIONAL_ENGINES = "knot_runner.engines"
-
-
-def load_engine(name: str) -> None:
-    """Load the optional engine ``name``.
-
-    Raises:
-        UserError: There is no such engine.
-    """
-    if name == "auto" or name in ENGINES:
-        return
-    if name.isidentifier() and importlib.util.find_spec(f"{OPTIONAL_ENGINES}.{name}") is not None:
-        load_plugins([f"{OPTIONAL_ENGINES}.{name}"])
-    require(name in ENGINES, "engine", f"unknown engine {name[:40]!r}{nearest(name[:40], ['auto', *ENGINES])}")
-
-
 @dataclass
 class HardwareSettings:
     """Device and execution. Run IDs of federated runs depend on ``engine`` and ``precision``."""
@@ -164,8 +141,8 @@ class HardwareSettings:
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, between(0, 1024, " (0: one per core)")]
     #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
-    #: cluster), an optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
-    engine: str
+    #: cluster), or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
+    engine: Literal["auto", "loop", "lean", "stacked", "ray"]
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all
@@ -174,7 +151,6 @@ class HardwareSettings:
     devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        load_engine(self.engine)
         for key, names in (("device", [self.device]), ("devices", self.devices)):
             for name in names:
                 require(is_device(name), key, f"unknown device {name[:40]!r} (choose from {', '.join(device_names())})")

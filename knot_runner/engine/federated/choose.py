@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
-from knot_runner.config.settings.groups import ENGINES, HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
-from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Engine, EngineInputs, Inference, LocalTraining, Trained, ordered, silent
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 Asked = TypeVar("Asked", LocalTraining, Inference)
-Answer = TypeVar("Answer", Trained, Tensor)
 
 
 def make_engine(
@@ -37,10 +35,9 @@ def make_engine(
     name = hardware.engine
     if name == "auto":
         name = DEVICES[inputs.device.type].engine
-        if name == "stacked" and not all(network.is_ours for network in networks):
+        if name == "stacked" and not inputs.has_only_image_models:
             name = "loop"
-    engine: Engine = ENGINES[name](inputs)
-    return engine
+    return ENGINES[name](inputs)
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
@@ -58,18 +55,11 @@ def make_loop(inputs: EngineInputs) -> Engine:
     return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
-def make_lean(inputs: EngineInputs, name: str = "lean", make_client: MakeClient = make_client) -> Lean:
-    """Return ``hardware.engine=lean``, for CPUs.
-
-    A variant of this engine passes the ``name`` of its setting, and ``make_client``, which creates the objects that
-    train clients.
-    """
-    require_cpu(inputs, name)
+def make_lean(inputs: EngineInputs) -> Lean:
+    """Return ``hardware.engine=lean``, for CPUs."""
+    require_cpu(inputs, "lean")
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
-    data = inputs.data, inputs.test
-    engine = Lean(inputs.networks, *data, inputs.dtype, workers, threads, inputs.plugins, make_client)
-    engine.name = name
-    return engine
+    return Lean(inputs.networks, inputs.data, inputs.test, inputs.dtype, workers, threads, inputs.plugins)
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
@@ -77,7 +67,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
-    if not all(network.is_ours for network in inputs.networks):
+    if not inputs.has_only_image_models:
         raise UserError(
             "trains only the package's image models, not text or custom models. Use hardware.engine=auto",
             "hardware.engine",
@@ -111,6 +101,15 @@ def require_cpu(inputs: EngineInputs, name: str) -> None:
         )
 
 
+#: ``hardware.engine`` -> its constructor.
+ENGINES: dict[str, Callable[[EngineInputs], Engine]] = {
+    "loop": make_loop,
+    "lean": make_lean,
+    "stacked": make_stacked,
+    "ray": make_ray,
+}
+
+
 def _per_network(engines: Sequence[Engine]) -> Engine:
     return engines[0] if len(engines) == 1 else PerNetwork(engines)
 
@@ -127,23 +126,26 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Implement :meth:`Engine.train`."""
-        return _by_network(cohort, [engine.train for engine in self._engines])
+        results: dict[int, Trained] = {}
+        for engine, positions, requests in self._divided(cohort):
+            results.update(zip(positions, engine.train(requests), strict=True))
+        return ordered(results)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`."""
-        return _by_network(requests, [engine.logits for engine in self._engines])
+        results: dict[int, Tensor] = {}
+        for engine, positions, part in self._divided(requests):
+            results.update(zip(positions, engine.logits(part), strict=True))
+        return ordered(results)
 
     def close(self) -> None:
         """Implement :meth:`Engine.close`."""
         for engine in self._engines:
             engine.close()
 
-
-def _by_network(requests: list[Asked], functions: list[Callable[[list[Asked]], list[Answer]]]) -> list[Answer]:
-    """Call ``functions[k]`` on the requests for network k; return the results in the order of ``requests``."""
-    results: dict[int, Answer] = {}
-    for number, function in enumerate(functions):
-        positions = [position for position, request in enumerate(requests) if request.network == number]
-        if positions:
-            results.update(zip(positions, function([requests[position] for position in positions]), strict=True))
-    return [results[position] for position in range(len(requests))]
+    def _divided(self, requests: list[Asked]) -> Iterator[tuple[Engine, list[int], list[Asked]]]:
+        """Yield each engine that has requests, with their positions in ``requests`` and the requests."""
+        for number, engine in enumerate(self._engines):
+            positions = [position for position, request in enumerate(requests) if request.network == number]
+            if positions:
+                yield engine, positions, [requests[position] for position in positions]

@@ -6,9 +6,9 @@ tensors directly, because a round has thousands of requests, and each request is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.engine.training import LocalWork
 
+Item = TypeVar("Item")
 #: Examples per inference request. The number is fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
 #: Examples per inference request if many models are evaluated on the same examples. Larger requests are then faster.
@@ -209,6 +210,11 @@ class Engine(Protocol):
         """End worker processes and free memory."""
 
 
+def ordered(results: Mapping[int, Item]) -> list[Item]:
+    """Return the values of ``results`` in the order of the keys, which are the positions of the requests."""
+    return [results[position] for position in sorted(results)]
+
+
 #: ``hardware.precision`` -> the dtype of weights and gradients.
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 
@@ -233,6 +239,11 @@ class EngineInputs:
     def dtype(self) -> torch.dtype:
         """Return the dtype of weights and gradients."""
         return DTYPES[self.hardware.precision]
+
+    @property
+    def has_only_image_models(self) -> bool:
+        """Return whether all networks are image models of the package, not text or custom models."""
+        return all(network.is_ours for network in self.networks)
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -78,20 +78,22 @@ class FlatLayout:
         Raises:
             UserError: A pattern matches no parameter, or no parameter is selected.
         """
-        unwanted = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
         wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-        for pattern in (*wanted, *unwanted):
-            if not any(self._matches(field, pattern) for field in self.parameters):
-                raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
-
-        def selected(field: Field) -> bool:
-            """Return whether a pattern selects the parameter."""
-            chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
-            return chosen and not any(self._matches(field, pattern) for pattern in unwanted)
-
-        mask = self._mask(selected)
+        mask = torch.full((self.size,), not wanted)
+        for pattern in wanted:
+            mask |= self._selected(pattern)
+        for pattern in patterns:
+            if pattern.startswith("!"):
+                mask &= ~self._selected(pattern.removeprefix("!"))
         if not mask.any():
             raise UserError("no parameter is shared. Use other patterns, or method=local", "method.shared")
+        return mask
+
+    def _selected(self, pattern: str) -> Tensor:
+        """Return the mask [P] of the parameters that match ``pattern``; raise :class:`UserError` if none does."""
+        mask = self._mask(lambda field: self._matches(field, pattern))
+        if not mask.any():
+            raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
         return mask
 
     def _mask(self, selected: Callable[[Field], bool]) -> Tensor:
@@ -104,8 +106,11 @@ class FlatLayout:
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
         """Return views of the ``weights`` (P values) outside the head, followed by the ``buffers`` (Q values)."""
-        body = [field for field in self.parameters if not self._matches(field, "head")]
-        return [*(weights[field.start : field.stop] for field in body), buffers]
+        parts = []
+        for field in self.parameters:
+            if not self._matches(field, "head"):
+                parts.append(weights[field.start : field.stop])
+        return [*parts, buffers]
 
 
 def layout_of(network: Network) -> FlatLayout:
@@ -145,8 +150,13 @@ def check_network(network: Network, seed: int) -> None:
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Return copies of a model's parameters and buffers as flat vectors."""
-    weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-    return weights, torch.cat([weights[:0], *(buffer.reshape(-1) for buffer in _kept_buffers(model).values())])
+    weights = _joined(model.parameters())
+    return weights, _joined([weights[:0], *_kept_buffers(model).values()])
+
+
+def _joined(tensors: Iterable[Tensor]) -> Tensor:
+    """Return a copy of the values of all ``tensors`` in one vector."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:

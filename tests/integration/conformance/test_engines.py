@@ -10,11 +10,10 @@ from functools import cache, partial
 import pytest
 import torch
 
-from knot_runner.config.settings.groups import ENGINES, HardwareSettings
-from knot_runner.engine.federated.choose import make_engine
+from knot_runner.config.settings.groups import HardwareSettings
+from knot_runner.engine.federated.choose import ENGINES, make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
 from tests.unit.engine.federated.cases import FAMILIES, MODELS, PLAIN, RECIPES, Case, cohort, images
-from tests.unit.engines.native_cases import needs_compiler
 
 #: The second has running statistics, and more weights than a chunk has logits.
 NETWORKS = (MODELS["mlp"], FAMILIES["wrn_batch"])
@@ -59,7 +58,7 @@ loop_answers = cache(partial(answers, "loop"))
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("name", ["lean", "stacked", pytest.param("native", marks=needs_compiler)])
+@pytest.mark.parametrize("name", ["lean", "stacked"])
 def test_engine_conforms(name):
     first = answers(name)
     for key, value in loop_answers().items():
@@ -73,4 +72,4 @@ def test_engine_conforms(name):
 
 
 def test_engine_checks_cover_every_engine():
-    assert {*ENGINES} <= {"loop", "lean", "stacked", "ray", "native"}
+    assert {*ENGINES} <= {"loop", "lean", "stacked", "ray"}

@@ -12,11 +12,10 @@ from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.objectives import CrossEntropy
 from tests.unit.engine.federated import cases
 from tests.unit.engine.federated.cases import LINEAR, MODELS, RECIPES, assert_alike, cohort, made
-from tests.unit.engines.native_cases import needs_compiler
 
 #: weights after the few steps of these cases in float32, from the loop's (measured: 1.2e-7)
 FLOAT32_BAND = 2e-6
-NAMES = ["stacked", "lean", pytest.param("native", marks=needs_compiler)]
+NAMES = ["stacked", "lean"]
 
 
 @cache

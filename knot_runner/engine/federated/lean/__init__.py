@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.engine.federated.lean.client import MakeClient, make_client
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, ordered
+from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.lean.worker import Order, Reply, SharedData, Slots, as_tensors, packed, prepare_client
 from knot_runner.engine.federated.local import EngineRequest, RequestEngine, Result
 from knot_runner.models.network import Network
@@ -36,15 +36,14 @@ class Lean(RequestEngine):
     again.
 
     ``networks``: the networks in the order of their numbers in requests; every worker trains all of them. ``plugins``:
-    modules that workers import, because they may define the objective. ``make_client`` creates, in every worker, the
-    object that trains clients of a network.
+    modules that workers import, because they may define the objective.
     """
 
     name = "lean"
 
     def __init__(
         self, networks: Sequence[Network], data: ClientData, test: ClientData, dtype: torch.dtype, workers: int,
-        threads: int, plugins: Sequence[str] = (), make_client: MakeClient = make_client,
+        threads: int, plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._classes, self._pool = networks[0].classes, None
         if workers == 1:
@@ -53,7 +52,7 @@ class Lean(RequestEngine):
         count = AHEAD * workers + 1  # orders that were sent, and one whose result is being read
         self._data, self._slots = SharedData(data, test), Slots.make(count, networks, dtype)
         self._free = list(range(count))
-        arguments = self._slots, self._data, networks, threads, plugins, make_client
+        arguments = self._slots, self._data, networks, threads, plugins
         self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ class Lean(RequestEngine):
             UserError: A worker died while executing a request, or raised this error.
         """
         if self._pool is None:
-            return [self._result(request) for request in requests]
+            return list(map(self._result, requests))
         results: dict[int, Result] = {}
         slots: list[int] = []
         ahead_of = len(requests) if all(map(_is_small, requests)) else 0
@@ -83,7 +82,7 @@ class Lean(RequestEngine):
         except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
             self.close()
             raise
-        return [results[index] for index in range(len(requests))]
+        return ordered(results)
 
     def _result(self, request: EngineRequest) -> Result:
         """Execute the request in this process."""

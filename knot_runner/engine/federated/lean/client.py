@@ -13,7 +13,7 @@ from knot_runner.config.settings.networks import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalized
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
+from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, affine, pairs
 from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, LeanNetwork, Sgd, TemperedLoss
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
@@ -32,8 +32,6 @@ _KEPT_VALUES = 2**21
 
 #: An object that trains clients and evaluates models, one request at a time.
 TrainingClient = Union["ManualBackward", "Loop"]
-#: Function (network, data, test, dtype) that returns the object for clients of the network.
-MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
@@ -67,7 +65,8 @@ class ManualBackward:
         """
         if not request.is_plain:
             return autograd_client(self._network, self._data, self._test, self._dtype).train_client(request)
-        weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
+        if weights is None:
+            weights = torch.empty_like(request.start.weights, dtype=self._dtype)
         with torch.inference_mode():
             weights.copy_(request.start.weights)
             before = self._correct(weights, request.test_rows)
@@ -85,17 +84,21 @@ class ManualBackward:
             def features() -> Tensor:
                 return self._features(parameters, self._kept(key, lambda: self._inputs(request)))
 
-            read = self._kept((*key, request.body), features) if request.body else features()
-            return (read if request.output == "features" else self._head(parameters, read)).clone()
+            outputs = self._kept((*key, request.body), features) if request.body else features()
+            if request.output == "logits":
+                outputs = self._head(parameters, outputs)
+            return outputs.clone()
 
     def _inputs(self, request: Inference) -> Tensor | Foreground:
         """Return the normalized images of ``request``; as :class:`Foreground` if this is faster for many models."""
-        images = normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+        data = self._test if request.split == "test" else self._data
+        images = normalized(data, request.rows, self._dtype)
         has_body = not isinstance(self._network.spec, CnnSettings) and len(self._layout.parameters) > 2
-        if not (request.many and has_body and len(images)):
-            return images
-        foreground = Foreground(images)
-        return foreground if foreground.saves else images
+        if request.many and has_body and len(images):
+            foreground = Foreground(images)
+            if foreground.saves:
+                return foreground
+        return images
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return the result of ``make()``, cached by ``key`` for recent requests.
@@ -119,7 +122,9 @@ class ManualBackward:
         stem = self._stem(recipe, sgd, images)
         del images  # the stem has a copy in another memory layout
         _, layers = pairs(weights, self._layout)
-        network = LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
+        if isinstance(stem, Gram):
+            layers = layers[1:]  # the stem computes the first layer
+        network = LeanNetwork(stem, Dense(layers), sgd, self._layout)
         total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
             if epoch.trains != trains:
@@ -139,7 +144,9 @@ class ManualBackward:
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
-            logits = self._logits(weights, images) if options.hard_temperature is not None else None
+            logits = None
+            if options.hard_temperature is not None:
+                logits = self._logits(weights, images)
             size, classes = request.recipe.batch_size, self._network.classes
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
@@ -158,16 +165,13 @@ class ManualBackward:
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
         if isinstance(spec, CnnSettings):
-            return self._convolutions(convs, [conv.padding for conv in spec.convs], images)
+            return Convs(convs, [conv.padding for conv in spec.convs], images)
         outputs, pixels = layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
         if unchanging and Gram.is_cheaper(len(images), pixels, outputs, epochs):
             return Gram(layers[0], images)
         return Pixels(images)
-
-    def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
-        return Convs(layers, paddings, images)
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """Return the number of test images at ``rows`` that are classified correctly."""
@@ -212,5 +216,7 @@ class ManualBackward:
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield (order, augmentation) for consecutive blocks of ``size`` images of an epoch."""
     for at in range(0, len(epoch.order), size):
-        part = slice(at, at + size)
-        yield epoch.order[part], None if epoch.crops is None else epoch.crops[part]
+        crops = epoch.crops
+        if crops is not None:
+            crops = crops[at : at + size]
+        yield epoch.order[at : at + size], crops

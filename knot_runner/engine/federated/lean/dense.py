@@ -37,8 +37,13 @@ def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
     ``vector`` has P values. The head is the last dense layer.
     """
     tensors = list(flat.views(vector, layout.parameters).values())
-    layers = list(zip(tensors[::2], tensors[1::2], strict=True))
-    return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
+    convolutions, dense = [], []
+    for weight, bias in zip(tensors[::2], tensors[1::2], strict=True):
+        if weight.dim() == 4:
+            convolutions.append((weight, bias))
+        else:
+            dense.append((weight, bias))
+    return convolutions, dense
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
@@ -78,8 +83,8 @@ class Dense:
         """Return the logits times ``scale``, and store every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
-            x = affine(x, pair).relu_() if large else torch.addmm(bias, x, transposed).relu_()
-            inputs.append(x)
+            x = affine(x, pair) if large else torch.addmm(bias, x, transposed)
+            inputs.append(x.relu_())
         self._inputs = inputs
         transposed, bias, _ = self._transposed[-1]
         return torch.addmm(bias, x, transposed, beta=scale, alpha=scale)
@@ -94,9 +99,12 @@ class Dense:
 
         ``targets``: a pair (weight, bias) for each layer; ``trains``: ``all`` parameters, the ``head`` or the ``body``.
         """
-        first = len(self.layers) - 1 if trains == "head" else 0
-        last = len(self.layers) - 1 if trains == "body" else len(self.layers)
-        self._learning = range(first, last)
+        layers = range(len(self.layers))
+        if trains == "head":
+            layers = layers[-1:]
+        elif trains == "body":
+            layers = layers[:-1]
+        self._learning = layers
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:

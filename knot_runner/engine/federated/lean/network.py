@@ -62,13 +62,11 @@ class Sgd:
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
         self.weights, self.lr, self.momentum = weights, recipe.lr, recipe.momentum
         self._rate = _rate(recipe, layout, weights)
-        self.pull: Tensor | None = recipe.proximal * weights if recipe.proximal else None
-        if control is not None:
-            self.pull = -control.to(weights.dtype) + (0 if self.pull is None else self.pull)
+        self._pull = _pull(recipe, weights, control)
         head = next(field.start for field in layout.parameters if field.name.startswith("head."))
         self._slices = {"all": slice(None), "head": slice(head, None), "body": slice(head)}
         self._velocities: dict[str, Tensor] = {}
-        self.plain = not self.momentum and self._rate is None and self.pull is None
+        self.plain = not self.momentum and self._rate is None and self._pull is None
         self.alpha = 1.0 if self.momentum else -self.lr
 
     def target(self, trains: str) -> Tensor:
@@ -93,8 +91,8 @@ class Sgd:
                 target.addcmul_(weights, rate)
         elif rate is not None:
             target.addcmul_(weights, rate, value=-self.lr)
-        if self.pull is not None:
-            target.add_(self.pull[part], alpha=-self.alpha)
+        if self._pull is not None:
+            target.add_(self._pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
         """Finish the step, after the gradient was added."""
@@ -111,6 +109,16 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
     if not recipe.decay_biases:
         rate[layout.biases()] = 0
     return rate.add_(recipe.proximal)
+
+
+def _pull(recipe: Recipe, weights: Tensor, control: Tensor | None) -> Tensor | None:
+    """Return mu w_start - control, one value per parameter, or None if both are 0."""
+    if not recipe.proximal and control is None:
+        return None
+    pull = recipe.proximal * weights if recipe.proximal else torch.zeros_like(weights)
+    if control is not None:
+        pull -= control.to(weights.dtype)
+    return pull
 
 
 # -------------------------------------------------------------------------------------------------------------- loss
@@ -136,14 +144,15 @@ class TemperedLoss:
     ) -> None:  # fmt: skip
         self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
         self._truth = self._log = self._onehot[:0]
-        self._temperatures = None
+        self._batch, self.scale = size, 1.0
+        self._temperatures: tuple[Tensor, Tensor] | None = None
         if start_logits is not None:
             self._temperatures = sample_temperatures(options, start_logits, labels)
         elif softmax:
             full = torch.full((len(labels),), options.temperature, dtype=dtype)
             self._temperatures = (full, torch.ones_like(full))
-        self._batch, self._inverse = size, 1 / options.temperature if self._temperatures is None else 1.0
-        self.scale = self._inverse
+        else:
+            self.scale = 1 / options.temperature
 
     def start(self, part: Tensor) -> None:
         """Begin a block of the client's examples at the positions ``part``, shape [n'], divided into batches."""
@@ -155,8 +164,9 @@ class TemperedLoss:
             self._shares = torch.cat([self._log.new_full((len(log),), -1 / len(log)) for log in self._logs]).double()
         torch.index_select(self._onehot, 0, part, out=self._truth)
         if self._temperatures is not None:
-            values, scales = (tensor[part, None] for tensor in self._temperatures)
-            self._values, self._factors = values.split(size), (scales / values).split(size)
+            temperatures, scales = self._temperatures
+            values = temperatures[part, None]
+            self._values, self._factors = values.split(size), (scales[part, None] / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """Return G, shape [B, C], and a factor f; f G is the gradient of the loss with respect to the head's output.
@@ -175,7 +185,7 @@ class TemperedLoss:
             gradient.mul_(self._factors[batch])
         if self._softmax:
             gradient = outputs * (gradient - (gradient * outputs).sum(1, keepdim=True))
-        return gradient, self._inverse / len(log)
+        return gradient, self.scale / len(log)
 
     def total(self) -> float:
         """Return the sum of the losses of all steps in the block."""
@@ -209,11 +219,15 @@ class AutogradLoss:
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :meth:`TemperedLoss.gradient`."""
         with torch.inference_mode(False), torch.enable_grad():
-            output = logits.clone().requires_grad_()  # autograd needs a copy of a tensor created in inference mode
-            read = [features.clone().requires_grad_()] if self._reads else []
+            leaves = [logits.clone().requires_grad_()]  # autograd needs copies of tensors created in inference mode
+            if self._reads:
+                leaves.append(features.clone().requires_grad_())
+            output, *read = leaves
+            if self._softmax:
+                output = torch.softmax(output, 1)
             rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
-            value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows, *read).mean()
-            gradient, *below = torch.autograd.grad(value, [output, *read], materialize_grads=True)
+            value = self._loss(output, rows, *read).mean()
+            gradient, *below = torch.autograd.grad(value, leaves, materialize_grads=True)
         if below:
             self.by_features = below[0]
         self._total += float(value.detach())

@@ -23,7 +23,7 @@ from knot_runner.engine.federated.cohort import (
     LocalTraining,
     Trained,
 )
-from knot_runner.engine.federated.lean.client import MakeClient, TrainingClient
+from knot_runner.engine.federated.lean.client import TrainingClient, make_client
 from knot_runner.engine.federated.local import EngineRequest
 from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
@@ -39,15 +39,22 @@ class SharedData:
     """Several :class:`ClientData` in one shared memory block. Any process can access the data by :meth:`views`."""
 
     def __init__(self, *data: ClientData) -> None:
-        parts = [part.tensors() for part in data]
-        self._names = list(map(list, parts))
-        self._arrays = SharedArrays([tensor.numpy() for part in parts for tensor in part.values()])
+        self._names: list[list[str]] = []
+        arrays: list[np.ndarray] = []
+        for part in data:
+            tensors = part.tensors()
+            self._names.append(list(tensors))
+            arrays.extend(map(Tensor.numpy, tensors.values()))
+        self._arrays = SharedArrays(arrays)
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
         """Return views of the data in shared memory, in the original order."""
         tensors = map(torch.from_numpy, self._arrays.arrays())
-        return [stored_data({name: next(tensors) for name in names}) for names in self._names]
+        views = []
+        for names in self._names:
+            views.append(stored_data({name: next(tensors) for name in names}))
+        return views
 
 
 @dataclass(frozen=True)
@@ -68,20 +75,22 @@ class Slots:
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
         """Return ``count`` slots, each large enough for a model of any of ``networks`` or ROWS_OF_MANY logit rows."""
-        layouts = [flat.layout_of(network) for network in networks]
-        sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
+        sizes = tuple((layout.size, layout.buffer_size) for layout in map(flat.layout_of, networks))
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
         size = aligned(values * dtype.itemsize)
         return cls(Memory(3 * count * size), sizes, dtype, size // dtype.itemsize)
 
     def fill(self, slot: int, request: EngineRequest) -> None:
         """Copy the request's model and its control variate, if any, into ``slot``."""
-        model = request.model if isinstance(request, Inference) else request.start
-        start, (control, _), _ = self.vectors(slot, request.network)
-        for target, values in zip(start, (model.weights, model.buffers), strict=True):
-            target.copy_(values)
-        if isinstance(request, LocalTraining) and request.control is not None:
-            control.copy_(request.control)
+        (weights, buffers), (control, _), _ = self.vectors(slot, request.network)
+        if isinstance(request, Inference):
+            model = request.model
+        else:
+            model = request.start
+            if request.control is not None:
+                control.copy_(request.control)
+        weights.copy_(model.weights)
+        buffers.copy_(model.buffers)
 
     def vectors(self, slot: int, network: int) -> list[tuple[Tensor, Tensor]]:
         """Return (weights [P], buffers [Q]) of the initial model, the control variate, and the result.
@@ -113,8 +122,10 @@ def packed(request: EngineRequest) -> EngineRequest:
 
     Tensors are not pickled, because a pickled view would include the whole memory that it refers to.
     """
-    vectors = ("model",) if isinstance(request, Inference) else ("start", "control")
-    return as_arrays(replace(request, **dict.fromkeys(vectors)))
+    vectors: dict[str, Any] = {"start": None, "control": None}
+    if isinstance(request, Inference):
+        vectors = {"model": None}
+    return as_arrays(replace(request, **vectors))
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
@@ -148,13 +159,7 @@ def _converted(value: Any, kind: type, convert: Callable[..., object]) -> Any:
 
 
 def prepare_client(
-    _: Send,
-    slots: Slots,
-    data: SharedData,
-    networks: Sequence[Network],
-    threads: int,
-    plugins: Sequence[str],
-    make_client: MakeClient,
+    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
     """Prepare the worker (threads, memory, data, plug-ins). Return the function that executes an order."""
     torch.set_num_threads(threads)

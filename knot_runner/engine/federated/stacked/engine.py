@@ -13,7 +13,7 @@ from torch import Tensor
 from knot_runner.config.devices import is_host
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, ordered, silent
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked.program import Program
@@ -61,7 +61,7 @@ class Stacked:
             requests = [cohort[position] for position in positions]
             trained = self.measuring.train(requests) if structure is None else self._train_alike(structure, requests)
             results.update(zip(positions, trained, strict=True))
-        return [results[position] for position in range(len(cohort))]
+        return ordered(results)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Implement :meth:`Engine.logits`, one model after another, in chunks of ``INFERENCE_ROWS``."""
@@ -113,19 +113,23 @@ class Stacked:
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
         before = [self.measuring.correct(request.test_rows, request.start) for request in chunk]
-        temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
+        temperatures = losses = None
+        if structure.temperatures:
+            temperatures = list(map(self._temperatures, chunk))
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
-        program.load(chunk, [self._loss(request) for request in chunk] if structure.objective else None)
+        if structure.objective:
+            losses = list(map(self._loss, chunk))
+        program.load(chunk, losses)
         with _tf32(self.tf32):
             for phase in phases:
                 program.run(phase)
         finite = program.state[0][: len(chunk)].isfinite().all(1).tolist()
-        weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
+        weights, buffers, totals = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            model, mean = ClientModel(weights[k].clone(), buffers[k].clone()), float(losses[k]) / max(steps, 1)
+            model, mean = ClientModel(weights[k].clone(), buffers[k].clone()), float(totals[k]) / max(steps, 1)
             after = self.measuring.correct(request.test_rows, model)
             results.append(
                 Trained(request.client, model.weights, model.buffers, steps, mean, before[k], after, finite[k])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -66,6 +67,11 @@ class PhasePlan:
 def structure_of(request: LocalTraining) -> Structure:
     """Return the structure of one client's training. The structure does not depend on other clients."""
     recipe, options = request.recipe, tempered(request.objective)
+    objective, per_sample = None, False
+    if options is None:
+        objective = f"{request.objective.name} {request.objective.settings}"
+    else:
+        per_sample = options.hard_temperature is not None
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
         room=min(recipe.batch_size, whole),
@@ -75,10 +81,10 @@ def structure_of(request: LocalTraining) -> Structure:
         decay_biases=recipe.decay_biases,
         proximal=recipe.proximal != 0,
         control=request.control is not None,
-        temperatures=options is not None and options.hard_temperature is not None,
+        temperatures=per_sample,
         augment=recipe.augment,
         frozen_statistics=recipe.frozen_statistics,
-        objective=None if options is not None else f"{request.objective.name} {request.objective.settings}",
+        objective=objective,
         features=request.objective.reads_features,
     )
 
@@ -91,7 +97,10 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure | None, list[int]]:
     """
     groups: dict[Structure | None, list[int]] = {}
     for position, request in enumerate(cohort):
-        groups.setdefault(structure_of(request) if request.is_plain else None, []).append(position)
+        structure = None
+        if request.is_plain:
+            structure = structure_of(request)
+        groups.setdefault(structure, []).append(position)
     for members in groups.values():
         members.sort(key=lambda position: _rank(cohort[position]))
     return groups
@@ -106,12 +115,11 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
-    for number, trains in enumerate(structure.trains):
-        inputs = {
-            name: pad_sequence([client[number][name] for client in clients], padding_value=FILL[name])
-            for name in clients[0][number]
-        }
-        counts = torch.tensor([len(client[number]["rows"]) for client in clients])
+    for trains, parts in zip(structure.trains, zip(*clients, strict=True), strict=True):
+        inputs = {}
+        for name in parts[0]:
+            inputs[name] = pad_sequence([part[name] for part in parts], padding_value=FILL[name])
+        counts = torch.tensor([len(part["rows"]) for part in parts])
         active = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
         phases.append(PhasePlan(trains, inputs, active))
     return phases
@@ -136,8 +144,11 @@ def _client(structure: Structure, request: LocalTraining, temperatures: Tensor |
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
-        epochs = [_epoch(structure, request, temperatures, next(draws)) for _ in range(phase.epochs)]
-        phases.append({name: torch.cat([epoch[name] for epoch in epochs]) for name in epochs[0]})
+        epochs: dict[str, list[Tensor]] = {}
+        for epoch in itertools.islice(draws, phase.epochs):
+            for name, values in _epoch(structure, request, temperatures, epoch).items():
+                epochs.setdefault(name, []).append(values)
+        phases.append({name: torch.cat(values) for name, values in epochs.items()})
     return phases
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -47,18 +48,30 @@ class Program:
         self.layout = layout = flat.layout_of(network)
         self.weights = self._zeros(layout.size)
         self.buffers = self._zeros(layout.buffer_size)
-        self.start = self._zeros(layout.size) if structure.proximal else None
-        self.control = self._zeros(layout.size) if structure.control else None
-        self.spans = {trains: _span(layout, trains) for trains in structure.trains}
-        self.velocity = {t: self._zeros(b - a) for t, (a, b) in self.spans.items()} if structure.momentum else {}
+        self.start: Tensor | None = None
+        if structure.proximal:
+            self.start = self._zeros(layout.size)
+        self.control: Tensor | None = None
+        if structure.control:
+            self.control = self._zeros(layout.size)
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.velocity: Tensors = {}
+        for trains in structure.trains:
+            begin, end = _span(layout, trains)
+            self.spans[trains] = begin, end
+            if structure.momentum:
+                self.velocity[trains] = self._zeros(end - begin)
         self.numbers = {name: self._zeros(1) for name in ("lr", "momentum", "weight_decay", "proximal", "temperature")}
         self.decayed = (~layout.biases() | structure.decay_biases).to(self.device, dtype)
         self.total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
-        self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
-        scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
-        self.temperatures = scaled  # T_i and scale_i of each row
-        self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
+        self.crops: Tensor | None = None
+        if structure.augment != "none":
+            self.crops = self.rows.new_zeros(*self.rows.shape, 3)
+        self.temperatures: Tensor | None = None  # T_i and scale_i of each row
+        if structure.temperatures:
+            self.temperatures = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device)
+        self.positions = torch.zeros_like(self.rows)  # of each row among the client's images
         self.loss: SampleLoss | None = None  # loss of an objective other than cross-entropy; rows [K, n, ...]
         self.loss_rows: LossRows = {}
         if structure.features:
@@ -138,9 +151,9 @@ class Program:
             for _ in range(WARM_UP):
                 self.step(k, trains)
         torch.cuda.current_stream(self.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # graphs run one at a time and may share a pool
-        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
+        graph, pool = torch.cuda.CUDAGraph(), None
+        if self.graphs:  # graphs run one at a time and may share a pool
+            pool = next(iter(self.graphs.values())).pool()
         with torch.cuda.graph(graph, pool=pool, stream=side):  # the default stream may be on another device
             self.step(k, trains)
         self.rows.copy_(rows)
@@ -181,18 +194,23 @@ class Program:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
             outputs = vmap(self._forward)(leaves, buffers, images, real)
         logits, *features = (output.to(self.dtype) for output in outputs)
-        is_custom = self.loss is not None
-        losses = self._own_losses(k, logits, *features) if is_custom else self._cross_entropies(k, logits, rows)
+        if self.loss is not None:
+            losses = self._own_losses(k, logits, *features)
+        else:
+            losses = self._cross_entropies(k, logits, rows)
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
         """Return the losses scale_i CE(z_i / T_i, y_i), shape [k, B] (FLex&Chill, algorithm 1)."""
         # select the label's logit by a mask: the CUDA gradients of nll_loss and gather use atomic operations
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
-        per_sample = self.temperatures
-        temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
+        temperature, scale = self.numbers["temperature"][:k, None], None
+        if self.temperatures is not None:
+            temperature, scale = self.temperatures[:k, :, :1], self.temperatures[:k, :, 1]
         losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
-        return losses if per_sample is None else losses * per_sample[:k, :, 1]
+        if scale is None:
+            return losses
+        return losses * scale
 
     def _own_losses(self, k: int, logits: Tensor, *features: Tensor) -> Tensor:
         """Return the losses of an objective that is not cross-entropy, shape [k, B]."""
@@ -212,18 +230,18 @@ class Program:
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
         """Update the weights as ``torch.optim.SGD``. The gradient includes proximal term and control variate."""
         a, b = self.spans[trains]
-        weights, number = self.weights[:k, a:b], {name: values[:k] for name, values in self.numbers.items()}
+        weights, numbers = self.weights[:k, a:b], self.numbers
         if self.start is not None:
-            gradient = gradient + number["proximal"] * (weights - self.start[:k, a:b])
+            gradient = gradient + numbers["proximal"][:k] * (weights - self.start[:k, a:b])
         if self.control is not None:
             gradient = gradient + self.control[:k, a:b]
         if self.structure.decay:
-            gradient = gradient + number["weight_decay"] * self.decayed[a:b] * weights
+            gradient = gradient + numbers["weight_decay"][:k] * self.decayed[a:b] * weights
         if self.structure.momentum:
             velocity = self.velocity[trains][:k]
-            gradient = number["momentum"] * velocity + gradient
+            gradient = numbers["momentum"][:k] * velocity + gradient
             velocity.copy_(torch.where(alive, gradient, velocity))
-        weights.copy_(torch.where(alive, weights - number["lr"] * gradient, weights))
+        weights.copy_(torch.where(alive, weights - numbers["lr"][:k] * gradient, weights))
 
     def _zeros(self, size: int) -> Tensor:
         return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
@@ -240,9 +258,15 @@ def _held(loss: SampleLoss) -> list[Any]:
 
     For a loss that :func:`make_loss` has wrapped in a check, include the values of the wrapped loss.
     """
-    held = [cell.cell_contents for cell in getattr(loss, "__closure__", None) or ()]
-    inner = [each for each in held if isinstance(each, FunctionType)]
-    return held + [cell.cell_contents for each in inner for cell in each.__closure__ or ()]
+    held = _closure(loss)
+    for each in held.copy():
+        if isinstance(each, FunctionType):
+            held += _closure(each)
+    return held
+
+
+def _closure(function: Callable[..., Any]) -> list[Any]:
+    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
 
 
 def _number(request: LocalTraining, name: str) -> float:

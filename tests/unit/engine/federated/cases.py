@@ -11,11 +11,9 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
-from knot_runner.engines.native.engine import make_native_client
 from knot_runner.models.network import Network
 
 CLASSES, CPU = 5, torch.device("cpu")
@@ -136,8 +134,7 @@ def made(name, network, dtype=torch.float64, workers=1, **options):
         return Loop(network, *data, CPU, dtype)
     if name == "stacked":
         return Stacked(network, *data, **{**STACKED, "dtype": dtype, **options})
-    clients = {"lean": make_client, "native": make_native_client}[name]
-    return Lean([network], *data, dtype, workers, threads=1, make_client=clients)
+    return Lean([network], *data, dtype, workers, threads=1)
 
 
 def equal(a, b):

@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import groups
 from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.federated import choose
 from tests.golden.messages import refuses
@@ -24,22 +22,15 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     for name in ("stacked", "loop"):
-        monkeypatch.setitem(choose.ENGINES.data, name, lambda inputs, name=name: made.append((name, inputs.networks)))
+        monkeypatch.setitem(choose.ENGINES, name, lambda inputs, name=name: made.append((name, inputs.networks)))
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="auto", precision="float32", stack=0)
     choose.make_engine(hardware, networks, images(GRAY), images(GRAY, 40, 1))
     assert made == [(wanted, networks)]
 
 
-@pytest.mark.parametrize("engine", ["lean", "native", "ray", "loop"])
+@pytest.mark.parametrize("engine", ["lean", "ray", "loop"])
 def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch):
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32", stack=0)
     with refuses():
         choose.make_engine(hardware, [LINEAR], images(GRAY), images(GRAY, 40, 1))
-
-
-def test_compose_all_refuses_native_engine_without_its_folder(monkeypatch):
-    monkeypatch.setattr(groups, "OPTIONAL_ENGINES", "knot_runner.bundles")  # a package without engines
-    monkeypatch.delitem(groups.ENGINES.data, "native", raising=False)
-    with refuses():
-        compose_all(["task=femnist", "method=fedavg", "hardware.engine=native"])

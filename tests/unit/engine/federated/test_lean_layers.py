@@ -18,7 +18,7 @@ from knot_runner.models.network import Network
 from tests.unit.engine.federated.cases import CLASSES, GRAY, Case, assert_alike, cohort, made
 
 
-def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count):
+def assert_gradients_of_autograd(side, kernels, paddings, channels, count):
     torch.manual_seed(0)
     layers = []
     for before, after, kernel in zip(channels, channels[1:], kernels, strict=False):
@@ -33,7 +33,7 @@ def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count)
 
     with torch.no_grad():
         targets = [(torch.ones_like(weight), torch.ones_like(bias)) for weight, bias in layers]
-        stem = kind(layers, list(paddings), images)
+        stem = Convs(layers, list(paddings), images)
         stem.set_targets(targets)
         (batch,) = stem.batches(torch.arange(count), None, count)
         for _ in range(2):  # what a step leaves in memory does not matter to the next
@@ -53,7 +53,7 @@ def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count)
     count=st.integers(1, 4),
 )
 def test_convs_matches_autograd_gradients_at_any_shape(side, kernels, paddings, count):
-    assert_gradients_of_autograd(Convs, side, kernels, paddings, (2, 3, 4), count)
+    assert_gradients_of_autograd(side, kernels, paddings, (2, 3, 4), count)
 
 
 @pytest.mark.parametrize("outputs", [16, LARGE // 400])
