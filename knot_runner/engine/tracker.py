@@ -1,4 +1,4 @@
-"""Trackers, which copy a run's log to Weights & Biases, TensorBoard, MLflow, or a service that a plug-in adds.
+"""Trackers, which copy a run's log to Weights & Biases, TensorBoard, or a service that a plug-in adds.
 
 A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off,
 because the run's own files are complete without it.
@@ -126,7 +126,6 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
     {
         "wandb": "knot_runner.engine.tracker_services:begin_wandb",
         "tensorboard": "knot_runner.engine.tracker_services:TensorBoardMirror",
-        "mlflow": "knot_runner.engine.tracker_services:begin_mlflow",
     },
 )
 

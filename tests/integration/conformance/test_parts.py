@@ -13,12 +13,12 @@ from knot_runner.config.settings.methods.terms import PktTermSettings, Similarit
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.testing import check_metric, check_term, check_tracker, check_weighting
 from tests.changed_settings import terms_of
-from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
+from tests.fake_trackers import fake_tensorboard, fake_wandb
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("tables_restored")
 F1 = METRICS["f1"]
-FAKES = {"wandb": fake_wandb, "tensorboard": fake_tensorboard, "mlflow": fake_mlflow}
+FAKES = {"wandb": fake_wandb, "tensorboard": fake_tensorboard}
 #: Terms that promise 0 for a student equal to its teacher; of sinkhorn that is true of its limit.
 ZERO = {"kd", "dkd", "hint", "at", "sp", "rkd", "pkt"}
 OPTIONS = [
