@@ -1,7 +1,9 @@
 """Trackers mirror runs: with fakes of their packages, with wandb offline, and in TensorBoard's files."""
 
+import contextlib
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -9,7 +11,7 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.groups import TrackerSettings
-from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results import RunResult
 from knot_runner.util import processes
 from tests.changed_settings import built
@@ -19,7 +21,7 @@ from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
 from tests.tiny import TINY, TINY_IMAGES
 
-ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan")}]
+ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan"), "spent": None}]
 RESULT = RunResult(status="done", task="", method="", seed=3, kind="", metrics={"accuracy": {"ALL": 0.5}})
 
 
@@ -99,6 +101,33 @@ def test_tracker_closes_after_failed_run(tmp_path, monkeypatch, words, exit_code
     begun = fake_wandb(monkeypatch)
     assert main([*TINY, f"paths.output_dir={tmp_path}", "tracker=wandb", *words]) == exit_code
     assert [code for mirror in begun for code in mirror.codes] == codes
+
+
+def test_tracker_is_closed_as_failed_after_an_exception(tmp_path, monkeypatch):
+    begun = fake_wandb(monkeypatch)
+    with contextlib.suppress(InterruptedError), Tracker(tracked(tmp_path, "wandb"), print) as tracker:
+        tracker.log(ROWS[0])
+        raise InterruptedError
+    assert begun[0].codes == [1]
+
+
+@pytest.mark.parametrize("broken", ["begin", "log", "summarize", "close"])
+def test_failing_tracker_is_reported_once_and_not_called_again(broken, tmp_path, tables_restored):  # noqa: F811
+    calls = []
+
+    def called(name):
+        calls.append(name)
+        if name == broken:
+            raise ConnectionError("the service is gone")
+
+    def begin(run):
+        called("begin")
+        return SimpleNamespace(**{name: lambda *_, name=name: called(name) for name in ("log", "summarize", "close")})
+
+    TRACKERS["recorder"] = begin
+    (note,) = mirrored(tracked(tmp_path, "recorder"))
+    whole = ["begin", "log", "log", "summarize", "close"]
+    assert "the service is gone" in note and calls == whole[: whole.index(broken) + 1]
 
 
 def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
