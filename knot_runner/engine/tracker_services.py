@@ -55,7 +55,7 @@ class WandbMirror:
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
-                self._run.define_metric(key, **({"step_metric": steps[key]} if key in steps else {}))
+                self._run.define_metric(key, step_metric=steps.get(key))
         self._run.log(row)
 
     def summarize(self, values: Facts) -> None:

@@ -5,12 +5,11 @@ import pytest
 import torch
 
 import knot_runner as kr
-from knot_runner import METRICS
+from knot_runner import METRICS, metrics
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.methods.terms import PktTermSettings, SimilarityTermSettings
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.metrics import ClassSums, TestSet, class_sums
-from knot_runner.metrics import of_logits as test_set
 from knot_runner.testing import check_term, check_weighting
 from tests.changed_settings import terms_of
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
@@ -32,8 +31,8 @@ def test_parts_of_plugins_keep_their_contract():
     check_weighting("M")
 
 
-def rows_of(test: TestSet, rows) -> TestSet:
-    return test_set(test.logits[rows], test.labels[rows], test.coordinates, test.temperature)
+def predicted(logits: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> TestSet:
+    return metrics.of_logits(logits, labels, coordinates, temperature=2.0)
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.is_of_predictions] + ["plug-in"])
@@ -41,19 +40,24 @@ def test_metric_of_predictions_keeps_its_contract(name):
     load_plugins([str(EXAMPLES / "own_metric.py")])
     metric = METRICS["balanced_accuracy" if name == "plug-in" else name]
     draw = np.random.default_rng(0)
-    test = test_set(draw.normal(size=(60, 4)), draw.integers(4, size=60), draw.normal(size=(4, 2)), temperature=2.0)
-    for array in (test.logits, test.probabilities, test.labels, test.coordinates):
+    logits, labels, coordinates = draw.normal(size=(60, 4)), draw.integers(4, size=60), draw.normal(size=(4, 2))
+    test = predicted(logits, labels, coordinates)
+    for array in (logits, test.probabilities, labels, coordinates):
         array.flags.writeable = False
     value = metric.value(test)
     assert 0 <= value <= metric.top
-    assert metric.value(rows_of(test, draw.permutation(60))) == pytest.approx(value)
-    perfect = metric.value(test_set(1e3 * np.eye(4)[test.labels], test.labels, test.coordinates, temperature=2.0))
+    perfect = metric.value(predicted(1e3 * np.eye(4)[labels], labels, coordinates))
     assert perfect >= value if metric.better == "higher" else perfect <= value
-    resamples = [rows_of(test, rows) for rows in (test.labels == test.labels[0], *draw.integers(60, size=(8, 60)))]
+
+    def part(rows):
+        return predicted(logits[rows], labels[rows], coordinates)
+
+    assert metric.value(part(draw.permutation(60))) == pytest.approx(value)
+    resamples = [part(rows) for rows in (labels == labels[0], *draw.integers(60, size=(8, 60)))]
     fields = zip(*(vars(class_sums(metric, resample)).values() for resample in resamples), strict=True)
     batch = ClassSums(*(None if parts[0] is None else np.concatenate(parts) for parts in fields))
     np.testing.assert_allclose(metric.of_sums(batch), [metric.value(resample) for resample in resamples], rtol=1e-9)
-    halves = class_sums(metric, rows_of(test, slice(20))) + class_sums(metric, rows_of(test, slice(20, None)))
+    halves = class_sums(metric, part(slice(20))) + class_sums(metric, part(slice(20, None)))
     np.testing.assert_allclose(metric.of_sums(halves), [value], rtol=1e-9)
 
 
