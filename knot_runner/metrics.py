@@ -1,8 +1,7 @@
 """The table of prediction metrics: the name, computation, format, range and averaging of each metric.
 
-All code that evaluates, sorts, prints, judges claims or plots reads :data:`METRICS`. A plug-in adds a metric by
-``METRICS["name"] = Metric(...)``. Every result then contains the metric, and tables, claims and ``compare`` accept its
-name.
+All code that evaluates, prints or judges reads :data:`METRICS`. A plug-in adds a metric by ``METRICS["name"] =
+Metric(...)``. Every result then contains the metric, and tables, claims and ``compare`` accept its name.
 """
 
 from __future__ import annotations
@@ -39,7 +38,9 @@ class ClassSums:
     values: ndarray | None = None
 
     def __add__(self, other: ClassSums) -> ClassSums:
-        values = None if self.values is None or other.values is None else self.values + other.values
+        values = None
+        if self.values is not None and other.values is not None:
+            values = self.values + other.values
         return ClassSums(self.hits + other.hits, self.predicted + other.predicted, self.truth + other.truth, values)
 
 
@@ -149,11 +150,12 @@ class Metric:
 
     def value(self, test: TestSet) -> float | None:
         """Return the value on ``test``; None if the metric is undefined on ``test``."""
+        value = None
         if self.of_sums is None:
             value = self.function(test) if self.function else None
-            return None if value is None else float(value)
-        sums = class_sums(self, test)
-        return None if sums is None else float(self.of_sums(sums)[0])
+        elif (sums := class_sums(self, test)) is not None:
+            value = self.of_sums(sums)[0]
+        return None if value is None else float(value)
 
 
 def of_logits(
@@ -197,8 +199,9 @@ def _values_problem(values: object, given: TestSet | ClassSums) -> str:
     if values is None and isinstance(given, TestSet):
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
-    fits = isinstance(values, ndarray) and values.shape == wanted.shape and np.isfinite(values).all()
-    return "" if fits else f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
+    if isinstance(values, ndarray) and values.shape == wanted.shape and np.isfinite(values).all():
+        return ""
+    return f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
 
 
 def _problem(value: object, test: TestSet) -> str:
@@ -210,25 +213,16 @@ def _problem(value: object, test: TestSet) -> str:
 #: Key in ``metrics`` of ``result.json`` -> metric, in display order.
 METRICS: Table[Metric] = Table("METRICS", {
     "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=macro_f1, preferred=True),
-    "accuracy": Metric(
-        "accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=accuracies, by_class=False,
-        over_clients="client_accuracy", preferred=True,
-    ),
-    "sd": Metric(
-        "semantic distance", "lower", unit="SD", over="mean", short="SD", of_sums=means_of_classes,
-        of_examples=distances_from_truth, preferred=True,
-    ),
-    "loss": Metric(
-        "loss", "lower", unit="nats", of_sums=means_of_examples, of_examples=lambda test: cross_entropies(test, 1.0),
-        by_class=False, of_logits=True,
-    ),
-    "tempered_loss": Metric(
-        "loss of logits / T", "lower", unit="nats", of_sums=means_of_examples,
-        of_examples=lambda test: cross_entropies(test, test.temperature), by_class=False, of_logits=True,
-    ),
+    "accuracy": Metric("accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=accuracies,
+                       by_class=False, over_clients="client_accuracy", preferred=True),
+    "sd": Metric("semantic distance", "lower", unit="SD", over="mean", short="SD", of_sums=means_of_classes,
+                 of_examples=distances_from_truth, preferred=True),
+    "loss": Metric("loss", "lower", unit="nats", of_sums=means_of_examples,
+                   of_examples=lambda test: cross_entropies(test, 1.0), by_class=False, of_logits=True),
+    "tempered_loss": Metric("loss of logits / T", "lower", unit="nats", of_sums=means_of_examples, by_class=False,
+                            of_logits=True, of_examples=lambda test: cross_entropies(test, test.temperature)),
     "client_accuracy": _of_clients("accuracy over clients"),
-    # of private training, at user level
-    "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
+    "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),  # of private training
     # of personalized models (pipelines/personalization/client_matrix.py): in (ID) and out of distribution (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
@@ -242,13 +236,10 @@ METRICS: Table[Metric] = Table("METRICS", {
     "distance": Metric("distance", "lower", preferred=True),  # federated Wasserstein distance
 }, _accepted)  # fmt: skip
 
-
 #: The metric that determines the rounds to target, the best round and ``stop_at_target``.
 ACCURACY = "accuracy"
 #: The metric on validation examples that selects the best epoch, unless the method selects by the loss.
 SCORE = "f1"
-
-
 #: Part of a dotted key in a result -> description of the number, for numbers that are not metrics of predictions.
 NUMBERS: Table[Metric] = Table("NUMBERS", {
     "auc": Metric("AUC", None, top=1.0), "ari": Metric("ARI", "higher"), "seconds": Metric("seconds", "lower"),
@@ -263,13 +254,13 @@ def top_of(key: str) -> float | None:
     For example, ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1. All are at least 0.
     """
     metric = _metric_at(key) or NUMBERS.get(key.rpartition(".")[2])
-    return metric.top if metric is not None and math.isfinite(metric.top) else None
+    return metric.top if metric and math.isfinite(metric.top) else None
 
 
 def beside(key: str) -> tuple[str, ...]:
     """Return the dotted keys needed to interpret the number at ``key`` (:attr:`Metric.beside`)."""
     metric = _metric_at(key)
-    return () if metric is None else metric.beside
+    return metric.beside if metric else ()
 
 
 def _metric_at(key: str) -> Metric | None:
@@ -288,8 +279,12 @@ def accuracy_first() -> list[str]:
 
 def measured(test: TestSet) -> Measures:
     """Return name -> value of every metric that is defined on ``test``."""
-    values = {name: metric.value(test) for name, metric in METRICS.items()}
-    return {name: value for name, value in values.items() if value is not None}
+    measures = {}
+    for name, metric in METRICS.items():
+        value = metric.value(test)
+        if value is not None:
+            measures[name] = value
+    return measures
 
 
 def measured_score(logits: ndarray, labels: ndarray) -> float:
@@ -299,4 +294,7 @@ def measured_score(logits: ndarray, labels: ndarray) -> float:
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
     """Return the first round (or time) with accuracy >= ``target``, or None; ``curve`` has pairs (round, accuracy)."""
-    return next((moment for moment, value in curve if target is not None and value >= target), None)
+    for moment, value in curve:
+        if target is not None and value >= target:
+            return moment
+    return None

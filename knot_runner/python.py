@@ -204,7 +204,9 @@ def compare(filters: str | Sequence[str] = "", *, out: str | Path = "outputs", *
 
 
 def _words(filters: str | Sequence[str]) -> list[str]:
-    return filters.split() if isinstance(filters, str) else list(filters)
+    if isinstance(filters, str):
+        return filters.split()
+    return list(filters)
 
 
 def _frame_of(csv: str) -> pd.DataFrame:

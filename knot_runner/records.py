@@ -148,7 +148,9 @@ def find_run(word: str, out: Path) -> Path:
     path = Path(word).expanduser()
     if word and path.is_dir():
         return path
-    folders = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
+    folders = []
+    if word and not set(word) & set("/*?[]"):
+        folders = sorted(out.glob(f"*/*/{word}"))
     if len(folders) != 1:
         raise UserError(f"neither a run folder nor the id of a run in paths.output_dir={out}", word)
     return folders[0]

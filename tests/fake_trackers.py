@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -59,57 +57,3 @@ def fake_tensorboard(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
     monkeypatch.setattr("importlib.util.find_spec", lambda package: True)
     return writers
-
-
-class MlflowClient:
-    """As ``mlflow.MlflowClient``; ``runs`` outlives it."""
-
-    runs: dict[str, Any] = {}
-
-    def __init__(self, tracking_uri):
-        self.uri = tracking_uri
-
-    def get_experiment_by_name(self, name):
-        return SimpleNamespace(experiment_id="7") if self.runs else None
-
-    def create_experiment(self, name):
-        assert name == "knot_runner"
-        return "7"
-
-    def search_runs(self, experiments, condition, max_results):
-        assert experiments == ["7"]
-        return [run for run in self.runs.values() if condition == f"tags.`knot_runner.run_id` = '{run.id}'"]
-
-    def create_run(self, experiment, run_name, tags):
-        info, run_id = SimpleNamespace(run_id="m1"), tags["knot_runner.run_id"]
-        run = SimpleNamespace(id=run_id, info=info, name=run_name, tags=tags, uri=self.uri)
-        run.params, run.metrics, run.states, run.batches = {}, [], [], []
-        self.runs["m1"] = run
-        return run
-
-    def update_run(self, run_id, status):
-        self.runs[run_id].states.append(status)
-
-    def log_batch(self, run_id, metrics=(), params=()):
-        self.runs[run_id].batches.append(len(params) + len(metrics))
-        assert all(abs(one[2] / 1000 - time.time()) < 60 for one in metrics)  # milliseconds
-        self.runs[run_id].metrics += [(one[0], one[1], one[3]) for one in metrics]
-        self.runs[run_id].params |= dict(params)
-
-    def set_tag(self, run_id, key, value):
-        self.runs[run_id].tags[key] = value
-
-    def set_terminated(self, run_id, status):
-        self.runs[run_id].states.append(status)
-
-
-def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Replace MLflow; return its runs."""
-    package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
-    package.__spec__ = ModuleSpec("mlflow", None)
-    package.MlflowClient = MlflowClient
-    entities.Metric = entities.Param = lambda *values: values
-    monkeypatch.setitem(sys.modules, "mlflow", package)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(MlflowClient, "runs", {})
-    return MlflowClient.runs

@@ -102,9 +102,14 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
     outside.
     """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
-    names = ["ALL"] if "ALL" in old else old
-    known = [name for name in names if name in new and tests.get(name, 0) > 0]
-    return [_judged(name, old[name], new[name], tests[name]) for name in known]
+    names = list(old)
+    if "ALL" in old:
+        names = ["ALL"]
+    judged = []
+    for name in names:
+        if name in new and tests.get(name, 0) > 0:
+            judged.append(_judged(name, old[name], new[name], tests[name]))
+    return judged
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
@@ -144,8 +149,10 @@ def _compared(pairs: list[ValuePair], judged: list[Judged], unlike_files: list[s
         return Comparison("the same bits", lines, [])
     if all(_close(old, new) for _, old, new in unequal):
         return Comparison("within rounding", lines, [])
-    inside = bool(judged) and all(is_inside for is_inside, _ in judged)
-    return Comparison("within the interval" if inside else "not the same", lines, [line for _, line in judged])
+    likeness: Likeness = "not the same"
+    if judged and all(is_inside for is_inside, _ in judged):
+        likeness = "within the interval"
+    return Comparison(likeness, lines, [line for _, line in judged])
 
 
 def _digests(result: RunResult) -> dict[str, str]:
@@ -197,5 +204,9 @@ def _is_share(value: object) -> bool:
 def _shown(value: object) -> str:
     if value is ABSENT:
         return "absent"
-    text = f"{value:.9g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    text = str(value)
+    if isinstance(value, float):
+        text = f"{value:.9g}"
+    if len(text) > LONGEST_SHOWN:
+        text = f"{text[:LONGEST_SHOWN]}..."
+    return text

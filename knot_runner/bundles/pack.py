@@ -46,8 +46,9 @@ def finished_runs(folder: Path) -> list[Path]:
     """
     if (folder / RESULT_FILE).is_file():
         return [folder]
-    depths = ("*", "*/*", "*/*/*")
-    names = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
+    names = []
+    for depth in ("*", "*/*", "*/*/*"):
+        names += glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)  # noqa: PTH207
     return sorted((folder / name).parent for name in names)
 
 
@@ -61,13 +62,18 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
     run = RunContents(f"{result.task}/{result.method}/{folder.name}", result.seed, {}, [])
     for name in sorted({CONFIG_FILE, *result.digest}):
         path = folder / name
-        size = path.stat().st_size if path.is_file() else 0
+        size = 0
+        if path.is_file():
+            size = path.stat().st_size
         if size > LEFT_OUT_ABOVE and name not in NEEDED and not weights:
             run.left_out.append(name)
             continue
         if size > MAX_FILE:
             raise UserError(f"has {size_text(size)}, more than the limit of a bundle, {size_text(MAX_FILE)}", path)
-        run.files[name] = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
+        if name == RESULT_FILE:
+            run.files[name] = path.read_bytes()
+        else:
+            run.files[name] = read_record(folder, result, name)
     return run
 
 

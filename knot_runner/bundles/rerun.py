@@ -135,8 +135,9 @@ def made_again(
     with memory_limit(environment.memory) if on_cpu else contextlib.nullcontext():
         result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
-    lines = log.read_bytes().splitlines() if log.exists() else []
-    return result, [json.loads(line) for line in lines]
+    if not log.exists():
+        return result, []
+    return result, [json.loads(line) for line in log.read_bytes().splitlines()]
 
 
 def _hardware_here(hardware: Config) -> Config:
@@ -146,10 +147,16 @@ def _hardware_here(hardware: Config) -> Config:
     lean and stacked becomes ``auto``. Processes and threads are limited to the number of cores.
     """
     kind = str(hardware.get("device")).partition(":")[0]
-    device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"
-    is_local = hardware.get("engine") in ("loop", "lean", "stacked")
-    here = {key: min(value, cores()) for key, value in hardware.items() if key in ("num_workers", "threads")}
-    return here | {"device": device, "devices": []} | ({} if is_local else {"engine": "auto"})
+    device, engine = "cpu", hardware.get("engine")
+    if kind in DEVICES and DEVICES[kind].count():
+        device = kind
+    if engine not in ("loop", "lean", "stacked"):
+        engine = "auto"
+    here: Config = {"device": device, "devices": [], "engine": engine}
+    for key in ("num_workers", "threads"):
+        if key in hardware:
+            here[key] = min(hardware[key], cores())
+    return here
 
 
 def _leads_out(value: str) -> bool:

@@ -117,7 +117,9 @@ class Checkpoint:
         logged = f"{text}\n".encode()
         self._hash.update(logged)
         self._logged += len(logged)
-        rest, shared = self._parts.settle(tensors) if self._share else (tensors, {})
+        rest, shared = tensors, {}
+        if self._share:
+            rest, shared = self._parts.settle(tensors)
         content = tensor_parts(rest)
         state = self.folder / STATE_FILES[1 + self._slot]
         write_atomic(state, content)
@@ -195,7 +197,8 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
-        note(f"{'does not resume' if code else 'resumes'} from a commit that differs: {'; '.join(changes)}")
+        action = "does not resume" if code else "resumes"
+        note(f"{action} from a commit that differs: {'; '.join(changes)}")
     return not (changes and code)
 
 

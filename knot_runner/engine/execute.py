@@ -121,9 +121,10 @@ class Executor:
             return None
         # to start processes takes seconds, so requests that only predict use them only if they already run
         if self._pool is None and any(not isinstance(request, Predict) for request in requests):
-            of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
-            arguments = self.resources, self._hardware, self._plugins
-            self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
+            preloaded = [*_PRELOADED]
+            if "tokenizers" in sys.modules:  # texts have been encoded by now
+                preloaded += _OF_TEXTS
+            self._pool = TaskPool(0, preloaded, prepare_stages, self.resources, self._hardware, self._plugins)
         return self._pool
 
 

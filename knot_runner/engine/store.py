@@ -62,7 +62,9 @@ class Artifact:
             UserError: The file does not have the recorded digest.
         """
         path = self.folder / name
-        content = path.read_bytes() if path.is_file() else b""
+        content = b""
+        if path.is_file():
+            content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
             raise UserError("does not match its checksum. Repeat the command to recreate it", path)
         return content
@@ -140,9 +142,12 @@ class Store:
             return
         info: Any = read_json(folder / INFO)
         problem = sealed_problem(info)
-        damage = f"{folder / INFO}: {problem}" if problem else _damage(folder, info)
+        if problem:
+            damage, names = f"{folder / INFO}: {problem}", [TENSORS]
+        else:
+            damage, names = _damage(folder, info), list(info["files"])
         if damage:
-            moved_to = set_aside_files(folder, [INFO, *([TENSORS] if problem else info["files"])])
+            moved_to = set_aside_files(folder, [INFO, *names])
             print(f"{damage}. It is moved to {moved_to} and recreated", file=sys.stderr, flush=True)
 
 

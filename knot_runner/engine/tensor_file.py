@@ -58,15 +58,17 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
         if tensor.dtype not in _NAMES:
             raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be saved")
     names = sorted(tensors, key=lambda name: (_ORDER.index(tensors[name].dtype), name.encode()))
-    flat = {name: _bytes_of(tensors[name]) for name in names}
+    contents: FileParts = []
     header, end = {}, 0
-    for name, content in flat.items():
+    for name in names:
+        tensor = tensors[name]
+        content = _bytes_of(tensor)
+        contents.append(content)
         start, end = end, end + len(content)
-        shape = list(tensors[name].shape)
-        header[name] = {"dtype": _NAMES[tensors[name].dtype], "shape": shape, "data_offsets": [start, end]}
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    return [len(text).to_bytes(8, "little") + text, *flat.values()]
+    return [len(text).to_bytes(8, "little") + text, *contents]
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -147,8 +149,9 @@ class StateParts:
         """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
-        given_up = [part for part in self._parts.values() if part.half_dead]
-        settled |= {name: tensors[name] for part in given_up for name in part.held}
+        for part in self._parts.values():
+            if part.half_dead:
+                settled |= {name: tensors[name] for name in part.held}
         moved: Tensors = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
             moved = self._write(settled)  # returns new tensor objects, also for a dropped part's tensors

@@ -1,4 +1,4 @@
-"""Trackers, which copy a run's log to Weights & Biases, TensorBoard, MLflow, or a service that a plug-in adds.
+"""Trackers, which copy a run's log to Weights & Biases, TensorBoard, or a service that a plug-in adds.
 
 A plug-in registers a tracker by ``TRACKERS["name"] = begin``. A tracker that fails is reported once and switched off,
 because the run's own files are complete without it.
@@ -88,7 +88,10 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
     joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        joined |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
+        if isinstance(value, Mapping):
+            joined |= flat(value, joint, f"{key}{joint}")
+        else:
+            joined[key] = value
     return joined
 
 
@@ -117,7 +120,10 @@ def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, 
     for key, value in row.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and key not in counting and math.isfinite(value):
-            yield key, float(value), int(row[steps[key]]) if key in steps else otherwise
+            step = otherwise
+            if key in steps:
+                step = int(row[steps[key]])
+            yield key, float(value), step
 
 
 #: ``tracker.name`` -> the function or class that begins a mirror, or its import path. Plug-ins can add entries.
@@ -126,7 +132,6 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
     {
         "wandb": "knot_runner.engine.tracker_services:begin_wandb",
         "tensorboard": "knot_runner.engine.tracker_services:TensorBoardMirror",
-        "mlflow": "knot_runner.engine.tracker_services:begin_mlflow",
     },
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor, nn
 
@@ -83,8 +81,3 @@ class TextClassifier(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return logits [B, C]."""
         return self.classifier(self.features(ids, mask, types))
-
-
-def party_model(spec: ModelSettings, party: str) -> ModelSettings:
-    """Return ``spec`` with this party's ``per_party`` overrides. In distillation, parties may have different models."""
-    return dataclasses.replace(spec, per_party={}, **spec.per_party.get(party, {}))

@@ -24,7 +24,6 @@ from knot_runner.methods.federation import ServerExamples
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias, random_images
-from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
@@ -107,10 +106,10 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
     pool = read_pool(context, compared_by)
     texts = TextStore.of(context, pool.whole)
-    model = party_model(as_kind(settings.model, ModelSettings), "")
+    model = as_kind(settings.model, ModelSettings)
     network = Network(model, vocabulary_size(texts.tokenizer), len(pool.classes))
     train, test = (texts.read(texts.put(part)) for part in (pool.train, pool.test))
-    notes, longest = [*pool.notes, *check_weights([network], context.data_root)], settings.task.max_length
+    notes, longest = [*pool.notes, *check_weights(network, context.data_root)], settings.task.max_length
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full > MANY_CUT:
         notes.append(

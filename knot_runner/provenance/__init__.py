@@ -13,6 +13,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import knot_runner
@@ -93,7 +94,9 @@ def plugin_version(plugin: str) -> str | None:
         if not spec.submodule_search_locations:
             return _digest(home, [Path(spec.origin)])
         module = home.joinpath(*rest)
-        return _digest(home, module.rglob("*.py") if module.is_dir() else [module.with_suffix(".py")])
+        if module.is_dir():
+            return _digest(home, module.rglob("*.py"))
+        return _digest(home, [module.with_suffix(".py")])
     except (OSError, ImportError, ValueError):
         return None
 
@@ -148,8 +151,12 @@ def _setting_changes(folder: Path, settings: Settings) -> list[str]:
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
-    values = [(key, recorded.get(key), now.get(key)) for key in {**recorded, **now}]
-    return [f"{SETTING_CHANGE}{key}: recorded {was}, now {new}" for key, was, new in values if was != new]
+    changes = []
+    for key in recorded | now:
+        was, new = recorded.get(key), now.get(key)
+        if was != new:
+            changes.append(f"{SETTING_CHANGE}{key}: recorded {was}, now {new}")
+    return changes
 
 
 def _file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -177,8 +184,12 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
         return []
     root = Path(data).expanduser()
     now = now or Now()
-    changes = ((row["path"], now.change(root, Opened(**row))) for row in result.files)
-    return [f"{DATA_CHANGE}{path} {change}" for path, change in changes if change]
+    changes = []
+    for row in result.files:
+        change = now.change(root, Opened(**row))
+        if change:
+            changes.append(f"{DATA_CHANGE}{row['path']} {change}")
+    return changes
 
 
 @dataclass(frozen=True)
@@ -208,9 +219,11 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
         what = f"{title} ({folder}) was run with different settings: {first}"
     elif f"{kind}: " == DATA_CHANGE:
         what = f"paths.data_dir: {title} ({folder}) was run on different data: {first}"
-    more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-    runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
-    return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
+    if len(changes) > 1:
+        what += f" and {len(changes) - 1} more"
+    if len(changed) > 1:
+        what += f" ({len(changed)} of {finished} finished runs are stale)"
+    return f"{what}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
 
 
 def set_aside(folder: Path) -> Path:
@@ -235,7 +248,7 @@ def staleness_line(kept: list[list[str]]) -> list[str]:
     """Return the lines of a warning that a command keeps stale runs; ``kept``: why each of these runs is stale."""
     if not kept:
         return []
-    counts = Counter(reason for reasons in kept for reason in reasons)
+    counts = Counter(chain.from_iterable(kept))
     lines = [f"{counted(len(kept), 'stale run')} shown unchanged. Use --stale=rerun to rerun stale runs"]
     lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:

@@ -78,8 +78,9 @@ def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
 
 
 def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
-    settled = time.time_ns() - stat.st_ctime_ns > TICK
-    inode, ctime = (stat.st_ino, stat.st_ctime_ns) if settled else (0, 0)
+    inode, ctime = 0, 0
+    if time.time_ns() - stat.st_ctime_ns > TICK:
+        inode, ctime = stat.st_ino, stat.st_ctime_ns
     return Opened(short, stat.st_size, stat.st_mtime_ns, digest, inode=inode, ctime_ns=ctime)
 
 
@@ -129,7 +130,10 @@ class Now:
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:
             return "is new" if path.exists() else None
-        if not (path.is_dir() if was.pattern else path.is_file()):
+        exists = path.is_file()
+        if was.pattern:
+            exists = path.is_dir()
+        if not exists:
             return "no longer exists"
         try:
             if was.pattern:
@@ -140,7 +144,9 @@ class Now:
                 if stat.st_size != was.size:
                     return "changed"
                 same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
-            return None if same or self._content(path, was.pattern) == was.sha256 else "changed"
+            if same or self._content(path, was.pattern) == was.sha256:
+                return None
+            return "changed"
         except (OSError, UserError):
             return "cannot be read"
 

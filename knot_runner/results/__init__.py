@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.plugins import load
@@ -88,7 +88,9 @@ class ClassNames:
 def check_scores(key: str, scores: Scores) -> None:
     """Check, in a ``__post_init__``, that every value of a known metric is a number in the metric's range."""
     for metric, row in scores.items():
-        for name, value in row.items() if metric in METRICS else ():
+        if metric not in METRICS:
+            continue
+        for name, value in row.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             possible = number and math.isfinite(value) and 0 <= value <= METRICS[metric].top
             require(possible, f"{key}.{metric}.{name}", f"{value!r} is not a valid {METRICS[metric].title}")
@@ -205,8 +207,8 @@ class DivergedResult(RunResult):
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
     """Return the result of a diverged run. ``facts`` that are not fields of :class:`DivergedResult` are ignored."""
-    names = {field.name for field in fields(DivergedResult)}
-    return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
+    known = {key: value for key, value in facts.items() if key in DivergedResult.__dataclass_fields__}
+    return build(DivergedResult, known, "")
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
@@ -216,10 +218,11 @@ def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     """Return the sum of each cost over ``rows``; None if the cost is unknown in a row."""
-    costs: dict[str, int | None] = {}
-    for key in (*BYTES, *FLOPS):
+    costs: dict[str, int | None] = dict.fromkeys((*BYTES, *FLOPS))
+    for key in costs:
         values = [row[key] for row in rows]
-        costs[key] = None if None in values else sum(values)
+        if None not in values:
+            costs[key] = sum(values)
     return costs
 
 
@@ -250,11 +253,13 @@ def result_of(content: dict[str, Any]) -> RunResult:
         UserError: A key or value is wrong.
     """
     family = FAMILIES.get(str(content.get("kind")))
-    cls: type[RunResult] = load(family.result) if family else RunResult
-    if content.get("status") == "diverged":
-        cls = DivergedResult
+    cls: type[RunResult] = RunResult
     if family is None:
         content = {key: value for key, value in content.items() if key in RunResult.__dataclass_fields__}
+    else:
+        cls = load(family.result)
+    if content.get("status") == "diverged":
+        cls = DivergedResult
     try:
         return build(cls, content, "")
     except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # forged content

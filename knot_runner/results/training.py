@@ -73,7 +73,8 @@ class StagesResult(RunResult):
         return [name for name, sizes in self.datasets.items() if sizes.role == "global"]
 
     def __post_init__(self) -> None:
-        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "empty")
+        require(bool(self.metrics), "metrics", "empty")
+        require(bool(self.datasets), "datasets", "empty")
         check_scores("metrics", self.metrics)
         check_scores("before", self.before or {})
         for key in ("teachers", "baselines"):

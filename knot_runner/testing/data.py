@@ -62,7 +62,10 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
         assert opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}"
         assert not recorded or opened <= recorded, f"the record lacks some of {opened}"
         of_texts = isinstance(source, str)
-        for entry in [source] if of_texts else [*source.local.train, *source.local.test]:
+        entries = [source]
+        if not of_texts:
+            entries = [*source.local.train, *source.local.test]
+        for entry in entries:
             top = root / Path(entry).parts[0]
             hidden = top.rename(root.with_name("hidden"))
             assert top.name in _outcome(read)[1], f"no UserError names {entry}, which is absent"
@@ -100,8 +103,14 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
     """Return the paths of the existing files that ``files`` describe, including all files in a described folder."""
-    folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
-    return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
+    paths = set()
+    for file in files:
+        path = root / file.path
+        if file.pattern:
+            paths.update(path.glob(file.pattern))
+        elif file.sha256 is not None:
+            paths.add(path)
+    return paths
 
 
 def check_partition(
@@ -135,7 +144,8 @@ def check_partition(
             drawn = make_partition(options, task, seed)
         assert len(set(drawn.names)) == len(drawn.train) == len(drawn.test), "names, train and test differ in length"
         for part in (drawn.train, drawn.test):
-            assert all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part), "rows are not ascending"
+            for rows in part:
+                assert rows.dtype == np.int64 and (np.diff(rows) > 0).all(), "rows are not ascending"
             counts = np.bincount(np.concatenate(part), minlength=len(labels))
             assert set(counts) <= set(owners), f"examples are at {set(counts.tolist())} clients, not at {owners}"
         return [rows.tolist() for rows in drawn.train]
@@ -146,7 +156,9 @@ def check_partition(
     assert labels or dealt(classes[::-1] // 2) == plain, "different labels give a different partition"
     _, problem = _outcome(lambda: dealt(0 * classes))
     assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
-    for clients in (1, 121) if hasattr(settings, "num_clients") else ():
+    if not hasattr(settings, "num_clients"):
+        return
+    for clients in (1, 121):
         drawn, problem = _outcome(partial(dealt, classes, num_clients=clients))
         assert "clients" in problem or len(drawn or ()) == clients, (
             f"partition.num_clients={clients}: {problem or drawn}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,40 +52,50 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     Raises:
         AssertionError: The term breaks one of these rules.
     """
-    term = TERMS[term] if isinstance(term, str) else term
+    if isinstance(term, str):
+        term = TERMS[term]
     settings = build(term.options, {"weight": 1.0, **options}, "options")
-    student, *teachers = networks = [_outputs(term, number) for number in range(3 if term.needs_teacher else 1)]
+    networks = [_outputs(term, 0)]
+    if term.needs_teacher:
+        networks += [_outputs(term, 1), _outputs(term, 2)]
+    student, *teachers = networks
     for rows, dtype in ((_ALL[:1], torch.float64), (_ALL, torch.float32), (_ALL, torch.float64)):
-        converted = [[part.to(dtype) for part in outputs] for outputs in networks]
+        converted = _each(lambda part, dtype=dtype: part.to(dtype), networks)
         loss = _made(term, settings, converted)
         value, slopes = _asked(loss, converted, rows)
         fits = value.dtype == dtype and value.shape in ((), rows.shape) and value.isfinite().all()
         assert fits and value.min() >= least, f"the loss of {len(rows)} examples is {value}"
     assert torch.equal(value, _asked(loss, networks)[0]), "the loss of the same batch differs between two calls"
     assert all(slope.any() for slope in slopes[1:] or slopes), "the term does not read all outputs that it requests"
-    leaves = [part.clone().requires_grad_() for part in student]
     fits = torch.autograd.gradcheck(
-        lambda *outputs: _value(loss, [outputs, *teachers]).sum(), leaves, fast_mode=True, raise_exception=False
+        lambda *outputs: _value(loss, [outputs, *teachers]).sum(),
+        _leaves(student),
+        fast_mode=True,
+        raise_exception=False,
     )
     assert fits, "the gradient does not match the change of the loss"
     for count in (2, len(_ALL)):
         dead = [student[0], *(torch.cat([0 * tap[:count], tap[count:]]) for tap in student[1:])]
-        assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), (
-            "steep gradient at features of 0"
-        )
+        for slope in _asked(loss, [dead, *teachers])[1]:
+            assert slope.abs().max() < 1e6, "steep gradient at features of 0"
     blank, slopes = _asked(loss, networks, labels=torch.full_like(_LABELS, UNLABELED))
-    silent = not any(part.any() for part in (blank, *slopes))
-    assert silent if term.reads_labels else torch.equal(blank, value), "reads_labels does not match"
+    if term.reads_labels:
+        assert not any(part.any() for part in (blank, *slopes)), "reads_labels does not match"
+    else:
+        assert torch.equal(blank, value), "reads_labels does not match"
     reordered, drawn_anew = _asked(loss, networks, _ALL.roll(2))[0], _asked(loss, networks, seed=1)[0]
     same = torch.allclose(reordered, value.expand(len(_ALL)).roll(2))
     assert same or not torch.equal(drawn_anew, value), "the loss depends on the order of the examples"
     if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
-        once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
-        alone, again = (_asked(_made(term, settings, requests), requests)[0] for requests in (once, twice))
-        assert torch.allclose(alone, again, rtol=1e-12), "the loss changes if the same teacher is given twice"
+        values = []
+        for teacher in (teachers[:1], teachers[:1] * 2):
+            repeated = [student, *teacher]
+            values.append(_asked(_made(term, settings, repeated), repeated)[0])
+        assert torch.allclose(*values, rtol=1e-12), "the loss changes if the same teacher is given twice"
     if zero_when_equal:
         value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
-        assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student that equals its teacher"
+        for part in (value, *slopes):
+            assert part.abs().max() < 1e-6, "not 0 for a student that equals its teacher"
 
 
 def _outputs(term: Term, number: int) -> list[Tensor]:
@@ -101,26 +111,40 @@ def _named(outputs: Sequence[Tensor]) -> NetworkOutputs:
 
 def _made(term: Term, settings: Any, networks: Networks) -> TermLoss:
     student, *teachers = map(_named, networks)
-    pairs = [[(name, name) for name in student.taps] for _ in teachers if student.taps]
+    pairs = []
+    if student.taps:
+        pairs = [[(name, name) for name in student.taps]] * len(teachers)
     torch.manual_seed(0)
     loss = term.make(settings, TermInputs(student, teachers, pairs, 20, _POINTS))
-    return loss.eval() if isinstance(loss, nn.Module) else loss
+    if isinstance(loss, nn.Module):
+        loss.eval()
+    return loss
 
 
 def _asked(loss: TermLoss, networks: Networks, *rows: Tensor, **batch: Any) -> tuple[Tensor, list[Tensor]]:
     """Return :func:`_value` and the gradients with respect to the student's outputs (0 for an unused output)."""
-    leaves = [part.clone().requires_grad_() for part in networks[0]]
+    leaves = _leaves(networks[0])
     value = _value(loss, [leaves, *networks[1:]], *rows, **batch)
     return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
 
 
+def _leaves(outputs: Sequence[Tensor]) -> list[Tensor]:
+    return [part.clone().requires_grad_() for part in outputs]
+
+
+def _each(change: Callable[[Tensor], Tensor], networks: Networks) -> list[list[Tensor]]:
+    """Return the outputs of ``networks``, each changed by ``change``."""
+    return [list(map(change, outputs)) for outputs in networks]
+
+
 def _value(loss: TermLoss, networks: Networks, rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0) -> Tensor:
     """Return the loss of the examples ``rows``, and check that the teachers' outputs are not changed."""
-    student, *others = ([part[rows] for part in outputs] for outputs in networks)
+    student, *others = _each(lambda part: part[rows], networks)
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
-    value = loss(_named(student), [_named(other) for other in others], batch)
+    value = loss(_named(student), list(map(_named, others)), batch)
     for before, after in zip(networks[1:], others, strict=True):
-        assert all(torch.equal(a[rows], b) for a, b in zip(before, after, strict=True)), "it changes the teachers"
+        for part, kept in zip(before, after, strict=True):
+            assert torch.equal(part[rows], kept), "it changes the teachers"
     return value
 
 
@@ -139,7 +163,9 @@ def check_weighting(weighting: str | Weighting) -> None:
     Raises:
         AssertionError: The weighting breaks one of these rules.
     """
-    function, biased = (weighting, True) if callable(weighting) else (WEIGHTINGS[weighting], needs_bias(weighting))
+    function, biased = weighting, True
+    if isinstance(weighting, str):
+        function, biased = WEIGHTINGS[weighting], needs_bias(weighting)
     q = torch.arange(72.0).cos().reshape(6, 3, 4).softmax(2)
     shares = torch.tensor([0.2, 0.3, 0.5])
     biases = torch.arange(12.0).sin().reshape(3, 4).softmax(1)

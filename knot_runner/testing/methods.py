@@ -51,7 +51,8 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that runs with one and with two worker processes have bitwise equal results, log rows and models."""
     lean = "hardware.engine=lean"
-    first, second = (_finished(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
+    first = _finished(words, folder / "1", lean, "hardware.num_workers=1")
+    second = _finished(words, folder / "2", lean, "hardware.num_workers=2")
     _require_same(first, second, "two workers and one")
 
 
@@ -100,9 +101,10 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
     """Check that a round in which all clients of a fleet fail is counted, and does not change what clients receive."""
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
-    nobody = {row["round"]: row for row in rows if not row["participants"]}
+    nobody = [row for row in rows if not row["participants"]]
     assert nobody, "no round is empty"
-    for number, row in nobody.items():
+    for row in nobody:
+        number = row["round"]
         assert row["steps"] == 0 and row["train_loss"] is None, (
             f"round {number} has no participants, but its row records training: {row}"
         )
@@ -114,9 +116,8 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
 def check_one_client(words: Sequence[str], folder: Path) -> None:
     """Check that a federation of one client runs."""
     one = _finished(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")
-    assert all(set(row["participants"]) == {0} for row in one.rounds), (
-        "the only client does not participate in every round"
-    )
+    for row in one.rounds:
+        assert set(row["participants"]) == {0}, "the only client does not participate in every round"
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
@@ -152,8 +153,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
         limit = clip * count / 3 * (1 + 1e-3) + has_momentum * limit
         unlimited = {"distill_steps", "server/second"} & {*row, *states[number]}
         if number > 1 and "weights" in states[number] and not unlimited:
-            before, after = (states[at]["weights"] for at in (number - 1, number))
-            moved = float((after - before).norm())
+            moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
             assert moved <= limit, f"the global model moves by {moved:g} in round {number}"
 
 
@@ -164,7 +164,7 @@ def _finished(words: Sequence[str], folder: Path, *more: str) -> FinishedRun:
     assert status == "done", f"the run has {status}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
-    assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"
+    assert all(map(math.isfinite, losses)), f"losses are not finite: {losses}"
     return finished
 
 
@@ -180,10 +180,10 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     """Return the overrides of the small run in ``folder``. ``words`` and ``more`` replace defaults of the same keys."""
     chosen = [*SMALL_RUN]
     for part in (words, more):
-        keys = {word.split("=", 1)[0] for word in part}
-        if "partition" in keys:
-            keys |= {"partition.embedded_clients", "partition.alpha", "partition.num_clients"}
-        chosen = [word for word in chosen if word.split("=", 1)[0] not in keys] + [*part]
+        replaced = tuple(f"{word.partition('=')[0]}=" for word in part)
+        if "partition=" in replaced:
+            replaced += ("partition.embedded_clients=", "partition.alpha=", "partition.num_clients=")
+        chosen = [word for word in chosen if not word.startswith(replaced)] + [*part]
     return [*chosen, f"paths.output_dir={folder}"]
 
 

@@ -45,16 +45,20 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Pa
     If both ``conf/`` and ``config_dir`` contain a name, Hydra uses the file in ``conf/``.
     """
     files: dict[str, Path] = {}
-    for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
-        files |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
-    return {name: files[name] for name in sorted(files)}
+    for parent in (config_dir, config_folder()):
+        if parent:
+            folder = Path(parent) / group
+            files |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return dict(sorted(files.items()))
 
 
 def headline(path: Path) -> str:
     """Return the second comment line of a YAML file, after the command that runs it."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
-    return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
+    for line in path.read_text(encoding="utf-8").splitlines():
+        comment = line.lstrip("# ").rstrip()
+        if line.startswith("#") and comment and not comment.startswith(("@package", "knot-runner")):
+            return comment
+    return ""
 
 
 def read_config(path: Path) -> Config:

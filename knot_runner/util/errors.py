@@ -41,12 +41,16 @@ class UserError(Exception):
         self.key, self.value, self.allowed, self.listed_by, self.hint = key, value, tuple(allowed), listed_by, hint
 
     def __str__(self) -> str:
-        text = self.args[0]
-        if self.key:
-            text = f"{self.key}={self.value}: {text}" if self.value else f"{self.key}: {text}"
+        text: str = self.args[0]
+        if self.key and self.value:
+            text = f"{self.key}={self.value}: {text}"
+        elif self.key:
+            text = f"{self.key}: {text}"
         if self.allowed:
             text += nearest(self.value, self.allowed, self.listed_by)
-        return f"{text}. {self.hint}" if self.hint else text
+        if self.hint:
+            text += f". {self.hint}"
+        return text
 
 
 class Misfit(UserError):
@@ -126,7 +130,9 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     if near and distances[near] <= min(2, len(typed) // 2):
         return names[near]
     beginning = {names[name] for name in names if typed and name.startswith(typed)}
-    return beginning.pop() if len(beginning) == 1 else None
+    if len(beginning) == 1:
+        return beginning.pop()
+    return None
 
 
 def _distance(a: str, b: str) -> int:
@@ -154,7 +160,9 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
         return f" (did you mean '{close}'?)"
     if listed_by:
         return f". Run '{listed_by}' to list them. For your own, add --config-dir=DIR or plugins=[FILE]"
-    return f" (choose from {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
+    if 0 < len(names) <= MAX_NAMES:
+        return f" (choose from {', '.join(names)})"
+    return ""
 
 
 def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
@@ -194,7 +202,10 @@ class _Lines(logging.Handler):
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(("knot-runner: " if record.levelno >= logging.WARNING else "") + record.getMessage())
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            text = f"knot-runner: {text}"
+        self._write(text)
 
 
 def print_on_stderr(text: str) -> None:

@@ -44,14 +44,11 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
         setrlimit(RLIMIT_DATA, before)
 
 
-def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
-    """Ignore Ctrl-C, which the parent handles, and end when the parent ends, after ``cleanup``.
+def begin_child(parent: int | None = None) -> None:
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends.
 
-    Call this first in a new process, so that a killed run leaves no process behind.
-
-    Args:
-        parent: The id of a process on this machine; None: the process that started this process by multiprocessing.
-        cleanup: Called when the parent has ended.
+    Call this first in a new process, so that a killed run leaves no process behind. ``parent``: the id of a process on
+    this machine; None: the process that started this process by multiprocessing.
     """
 
     def wait() -> None:
@@ -60,7 +57,6 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
         else:
             while is_running(parent):
                 time.sleep(POLL_SECONDS)
-        cleanup()
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -131,7 +131,8 @@ class SharedArrays:
         for array, location in zip(arrays, files, strict=True):
             memory, at = location or (self.memory, start)
             self._places.append((memory, at, array.shape, array.dtype))
-            start += 0 if location else aligned(array.nbytes)
+            if location is None:
+                start += aligned(array.nbytes)
         for copy, array, location in zip(self.arrays(), arrays, files, strict=True):
             if location is None:
                 copy[...] = array

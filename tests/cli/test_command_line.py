@@ -83,8 +83,8 @@ def test_compose_all_uses_last_value_of_repeated_key():
     assert [job.settings.seed for job in jobs] == [7, 7]
     assert [job.label for job in jobs] == ["training.lr=0.1", "training.lr=0.2"]
     assert not any("seed=0" in override for job in jobs for override in job.overrides)
-    (job,), _ = compose_all(["+model.per_party.Cell.layers=1", "model.per_party.Cell.layers=2"])
-    assert job.settings.model.per_party["Cell"]["layers"] == 2
+    (job,), _ = compose_all(["+tracker.options.port=1", "tracker.options.port=2"])
+    assert job.settings.tracker.options == {"port": 2}
 
 
 def test_compose_all_merges_mappings_and_readds_deleted_keys():

@@ -28,7 +28,7 @@ FILE = re.compile(r"^(?:# @package _global_\n)?# ([\w./-]+\.(?:py|yaml))\n")
 PLACEHOLDER = re.compile(r"\b(FOLDER|DIR|FILE|RUN|BUNDLE|SHARED|QUEUE|HEAD)\b")
 #: An override of an optional package -> its module.
 EXTRAS = {"hydra/launcher=ray": "ray", "hardware.engine=ray": "ray", "hydra/sweeper=optuna": "optuna",
-          "tracker=mlflow": "mlflow", "tracker=tensorboard": "tensorboard"}  # fmt: skip
+          "tracker=tensorboard": "tensorboard"}  # fmt: skip
 #: A verb on a preset -> the folder that it writes to.
 WRITTEN = {"table": "tables", "claims": "claims", "report": "reports", "plot": "figures"}
 #: Of a page that runs: what its output holds.

@@ -17,7 +17,7 @@ RUNS = [
     "task.labels.coordinates=[[0],[1],[2],[3],[4,5]]", "hardware=cuda", "hardware.device=gpu",
     "task.source=local paths.data_dir=null", "task.source=local paths.data_dir=/nowhere",
     "model.vocab=/nowhere/vocab.txt", "model.weights=/nowhere", "method.loss.epsilon=1e-9",
-    "task=erc method.loss.solver=line", "+model.per_party.Nobody.layers=1",
+    "task=erc method.loss.solver=line",
     "plugins=[no_such_module]", "a=[1",
     "--frobnicate", "+report.x=1", "++method.server_distillation.loss.name={a:1}", "+report={metrics:[[1]]}",
     "method.loss.name=inf", "method.loss.name={a:1}",

@@ -116,7 +116,7 @@ REFUSED = [
     *((TINY_TEXTS, words) for words in [
         ["method=fedavg", "hardware.engine=stacked"],
         ["method=clustered_fedavg", "method.clustering.otdd.features=null"],
-        ["method=fedavg", "+model.per_party.MELD.hidden=32"], ["method=scaffold", "training.optimizer=adamw"],
+        ["method=scaffold", "training.optimizer=adamw"],
         ["method=sinkhorn_e"],
         ["method=fedavg", "training.momentum=0.9"], ["method=fedavg", "partition.by=file"],
         ["method=fedavg", "partition.by=dialogue"],

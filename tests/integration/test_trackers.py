@@ -2,8 +2,8 @@
 
 import contextlib
 import json
-import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,17 +11,17 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.groups import TrackerSettings
-from knot_runner.engine.tracker import FINISH_SECONDS, TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results import RunResult
 from knot_runner.util import processes
 from tests.changed_settings import built
-from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
+from tests.fake_trackers import fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
 from tests.tiny import TINY, TINY_IMAGES
 
-ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan")}]
+ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan"), "spent": None}]
 RESULT = RunResult(status="done", task="", method="", seed=3, kind="", metrics={"accuracy": {"ALL": 0.5}})
 
 
@@ -69,16 +69,13 @@ def test_unknown_tracker_is_refused(tmp_path):
     with refuses():
         compose_all(["tracker=wandb", "tracker.name=wandbb"])
     with refuses():
-        compose_all(["tracker=mlflow", "tracker.uri='http://me:secret@host'"])
-    with refuses():
         Tracker(tracked(tmp_path, "lines"), print)
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_tracker_refuses_missing_package_before_the_run(name, tmp_path, monkeypatch):
+def test_tracker_refuses_missing_package_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     with refuses():
-        run(tmp_path, *TINY_IMAGES, f"tracker={name}")
+        run(tmp_path, *TINY_IMAGES, "tracker=tensorboard")
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 
 
@@ -104,6 +101,33 @@ def test_tracker_closes_after_failed_run(tmp_path, monkeypatch, words, exit_code
     begun = fake_wandb(monkeypatch)
     assert main([*TINY, f"paths.output_dir={tmp_path}", "tracker=wandb", *words]) == exit_code
     assert [code for mirror in begun for code in mirror.codes] == codes
+
+
+def test_tracker_is_closed_as_failed_after_an_exception(tmp_path, monkeypatch):
+    begun = fake_wandb(monkeypatch)
+    with contextlib.suppress(InterruptedError), Tracker(tracked(tmp_path, "wandb"), print) as tracker:
+        tracker.log(ROWS[0])
+        raise InterruptedError
+    assert begun[0].codes == [1]
+
+
+@pytest.mark.parametrize("broken", ["begin", "log", "summarize", "close"])
+def test_failing_tracker_is_reported_once_and_not_called_again(broken, tmp_path, tables_restored):  # noqa: F811
+    calls = []
+
+    def called(name):
+        calls.append(name)
+        if name == broken:
+            raise ConnectionError("the service is gone")
+
+    def begin(run):
+        called("begin")
+        return SimpleNamespace(**{name: lambda *_, name=name: called(name) for name in ("log", "summarize", "close")})
+
+    TRACKERS["recorder"] = begin
+    (note,) = mirrored(tracked(tmp_path, "recorder"))
+    whole = ["begin", "log", "log", "summarize", "close"]
+    assert "the service is gone" in note and calls == whole[: whole.index(broken) + 1]
 
 
 def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
@@ -152,27 +176,3 @@ def test_files_of_tensorboard_hold_what_was_mirrored(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(event.step, event.value) for event in events.Scalars("accuracy")] == [(0, 0.25), (1, 0.5)]
     assert events.Scalars("final/accuracy/ALL")[0].value == 0.5
-
-
-def test_mlflow_tracker_logs_and_resumes_a_run(tmp_path, monkeypatch):
-    runs = fake_mlflow(monkeypatch)
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # what the user has set stays
-    tracked_run = tracked(tmp_path, "mlflow", uri="file:x")
-    tracked_run.config["long"] = {f"key:{number}": "x" * 600 for number in range(120)}
-    assert mirrored(tracked_run, ROWS[:1], None) == []
-    assert mirrored(tracked_run, ROWS[1:]) == []
-    with contextlib.suppress(InterruptedError), Tracker(tracked_run, print) as tracker:
-        tracker.log({})
-        raise InterruptedError
-    (one,) = runs.values()
-    states = ["FINISHED", "RUNNING", "FINISHED", "RUNNING", "FAILED"]
-    assert (one.name, one.uri, one.states) == ("fedavg-seed3", "file:x", states)
-    assert one.tags["group"] == "femnist/fedavg" and one.tags["job_type"] == "federated" and one.tags["tag.mine"]
-    assert (one.params["training.lr"], one.params["plugins"]) == ("0.1", "[]")
-    assert one.params["long.key_7"] == "x" * 500 and max(one.batches) == 100
-    final = [("final/seed", 3.0, 0), ("final/threads", 1.0, 0), ("final/accuracy/ALL", 0.5, 0)]
-    measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), *final]
-    assert one.metrics == measured and one.tags["status"] == "done"
-    waits = os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]
-    assert waits == (str(FINISH_SECONDS), "3")

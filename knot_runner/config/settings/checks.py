@@ -232,8 +232,6 @@ def _check_architectures(method: FederatedSettings, settings: Settings) -> None:
             raise UserError(
                 f"{spec.name} has weights={spec.weights}, but is trained from scratch. Use weights=scratch", where
             )
-        if getattr(spec, "per_party", None):
-            raise UserError("method.models already sets the model of each client. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(settings.model, "output", "logits") == "softmax":
         why = "model.output=softmax has no logits, which the generator needs"
         raise settings.misfit("method", "model", why, "Use model.output=logits")

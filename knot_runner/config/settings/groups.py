@@ -60,17 +60,9 @@ class ModelSettings:
     intermediate: Units
     #: dropout probability
     dropout: FractionOrNone
-    #: data set -> overrides for its local model
-    per_party: dict[str, Config] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.hidden % self.heads == 0, "heads", f"expected a divisor of hidden={self.hidden}, got {self.heads}")
-        allowed = {"hidden", "layers", "heads", "intermediate", "dropout", "head"}
-        for party, changes in self.per_party.items():
-            for key in changes:
-                require(
-                    key in allowed, f"per_party.{party}.{key}", f"cannot differ between parties{nearest(key, allowed)}"
-                )
 
 
 #: ``model.kind`` -> its settings.
@@ -184,7 +176,7 @@ class EvaluateSettings:
 
 
 #: ``tracker.name`` -> the extra that installs the tracker's package; "" if none is needed. Plug-ins add trackers.
-TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
+TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard"}
 
 
 @dataclass
@@ -192,7 +184,7 @@ class TrackerSettings:
     """Experiment tracker, in addition to local records."""
 
     name: str
-    #: Weights & Biases project or MLflow experiment
+    #: Weights & Biases project
     project: str
     #: Weights & Biases mode; offline folders can be synced later
     mode: Literal["offline", "online"]
@@ -200,11 +192,5 @@ class TrackerSettings:
     group: str | None = None
     #: additional tags
     tags: list[str] = field(default_factory=list)
-    #: MLflow server or folder; null uses MLFLOW_TRACKING_URI, or MLflow's default
-    uri: str | None = None
     #: options of a custom tracker
     options: Config = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        named = "@" in (self.uri or "")
-        require(not named, "uri", "contains a user name. Set the environment variable MLFLOW_TRACKING_URI instead")

@@ -23,7 +23,6 @@ from knot_runner.config.settings.groups import (
     CentralTraining,
     EvaluateSettings,
     HardwareSettings,
-    ModelSettings,
     PathSettings,
     TrackerSettings,
     TrainingSettings,
@@ -171,9 +170,7 @@ def build_run(config: Config) -> Settings:
         settings.privacy.check(settings)
     if family.name == "distill" and method.valid is None and task_kind == "images":
         method.valid = stages_valid(config)
-    if task_kind == "texts":
-        _check_parties(settings)
-    elif isinstance(settings.training, CentralTraining):
+    if task_kind != "texts" and isinstance(settings.training, CentralTraining):
         _check_stages(settings.training)
     return settings
 
@@ -271,18 +268,3 @@ def _check_stages(training: CentralTraining) -> None:
         length = getattr(stage, "max_length", None)
         if length is not None:
             raise UserError(f"applies only to texts, got {length}. For images, use null", f"training.{name}.max_length")
-
-
-def _check_parties(settings: Settings) -> None:
-    model, task = settings.model, settings.task
-    if not isinstance(model, ModelSettings) or not isinstance(task, TaskSettings):
-        return
-    if model.per_party and isinstance(settings.training, FederatedTraining):
-        raise UserError("averaging needs the same model for all clients. Use {}", "model.per_party")
-    common = {**vars(model), "per_party": {}}
-    for party, changes in model.per_party.items():
-        where = f"model.per_party.{party}"
-        if party not in task.datasets:
-            raise UserError(f"task={task.name} does not have this data set{nearest(party, task.datasets)}", where)
-        changed = build(ModelSettings, {**common, **changes}, where)
-        model.per_party[party] = {key: getattr(changed, key) for key in changes}

@@ -19,7 +19,6 @@ from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.federated.flat import initial_network
 from knot_runner.engine.seeds import keyed
-from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
@@ -155,7 +154,7 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
     """
     settings = context.settings
     model, tokenizer = as_kind(settings.model, ModelSettings), load_tokenizer(context, pool.whole)
-    network = Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes))
+    network = Network(model, vocabulary_size(tokenizer), len(pool.classes))
     encoder = as_kind(initial_network(network, settings.seed, context.data_root).bert, torch.nn.Module).eval()
     tokenizer = cut_to(tokenizer, settings.task.max_length)
 

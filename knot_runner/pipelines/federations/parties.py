@@ -56,7 +56,7 @@ def party_federation(
     settings: Settings,
     task: PartyTask,
     save: Callable[[Dataset, str, Any], Ref],
-    networks: dict[str, Network],
+    network: Network,
     **more: Any,
 ) -> PartyFederation:
     """Return the federation of ``task``.
@@ -67,14 +67,14 @@ def party_federation(
         settings: The run's settings.
         task: The data sets.
         save: Function of (data set, split, examples) that stores the examples and returns the reference.
-        networks: The network of each data set's party.
+        network: The network of every party.
         more: Further fields of the federation.
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
         used = {split: used_examples(data, split, settings) for split in data.splits}
         refs = {split: save(data, split, examples) for split, examples in used.items()}
-        by_role[data.role].append(StoredParty(data.name, refs, networks[data.name], len(used["train"])))
+        by_role[data.role].append(StoredParty(data.name, refs, network, len(used["train"])))
     server = by_role["global"][0]
     return PartyFederation(
         clients=tuple(by_role["local"]),
@@ -111,7 +111,7 @@ def image_federation(context: RunContext, task: PartyTask, bias: BiasSettings | 
         settings,
         task,
         lambda data, split, images: save_images(images, spec, store),
-        dict.fromkeys(task.datasets, network),
+        network,
         random=random,
         augment=spec.augment,
         mean=spec.mean,

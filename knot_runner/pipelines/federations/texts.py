@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.party import PartyFederation
-from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import (
@@ -68,15 +68,15 @@ def text_federation(context: RunContext, task: PartyTask, bias: BiasSettings | N
         return texts.put(examples, None if split == "test" else stages[data.role].max_length)
 
     vocabulary, classes = vocabulary_size(texts.tokenizer), len(task.labels.names)
-    networks = {name: Network(party_model(model, name), vocabulary, classes) for name in task.datasets}
+    network = Network(model, vocabulary, classes)
     return party_federation(
         settings,
         task,
         save,
-        networks,
+        network,
         random=texts.put_random(bias) if bias else None,
         weights=weights_identity(model, context.data_root),
-        notes=check_weights(networks.values(), context.data_root),
+        notes=check_weights(network, context.data_root),
     )
 
 
@@ -107,23 +107,18 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
 
 
-def check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Check that the pretrained encoder fits each of ``networks``, before training; return notes on the encoder.
+def check_weights(network: Network, data_root: Path | None) -> list[str]:
+    """Check that the pretrained encoder fits ``network``, before training; return notes on the encoder.
 
     Raises:
-        UserError: The encoder does not fit a network.
+        UserError: The encoder does not fit the network.
     """
-    described: dict[str, None] = {}
-    seen: list[Network] = []
-    for network in networks:
-        spec = as_kind(network.spec, ModelSettings)
-        if spec.weights == "scratch" or network in seen:
-            continue
-        seen.append(network)
-        with torch.device("meta"):
-            model = TextClassifier(spec, as_kind(network.inputs, int), network.classes)
-        described[describe_weights(read_encoder(spec, model.bert.config, data_root))] = None
-    return list(described)
+    spec = as_kind(network.spec, ModelSettings)
+    if spec.weights == "scratch":
+        return []
+    with torch.device("meta"):
+        model = TextClassifier(spec, as_kind(network.inputs, int), network.classes)
+    return [describe_weights(read_encoder(spec, model.bert.config, data_root))]
 
 
 def model_files(context: RunContext) -> list[Opened]:

@@ -1,24 +1,20 @@
-"""Metrics, loss terms, weightings and trackers of the package and of plug-ins keep the contract; what breaks it is
-reported."""
+"""Metrics, loss terms and weightings of the package and of plug-ins keep the contract; what breaks it is reported."""
 
-import dataclasses
-
+import numpy as np
 import pytest
 import torch
 
 import knot_runner as kr
-from knot_runner import METRICS, TRACKERS, Metric
+from knot_runner import METRICS, metrics
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.methods.terms import PktTermSettings, SimilarityTermSettings
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.testing import check_metric, check_term, check_tracker, check_weighting
+from knot_runner.metrics import ClassSums, TestSet, class_sums
+from knot_runner.testing import check_term, check_weighting
 from tests.changed_settings import terms_of
-from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("tables_restored")
-F1 = METRICS["f1"]
-FAKES = {"wandb": fake_wandb, "tensorboard": fake_tensorboard, "mlflow": fake_mlflow}
 #: Terms that promise 0 for a student equal to its teacher; of sinkhorn that is true of its limit.
 ZERO = {"kd", "dkd", "hint", "at", "sp", "rkd", "pkt"}
 OPTIONS = [
@@ -28,24 +24,41 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-#: Plug-in -> how its part is checked.
-PLUGINS = {
-    "own_metric.py": lambda path: check_metric("balanced_accuracy", examples=25, classes=10),
-    "own_term.py": lambda path: (check_term("logits", zero_when_equal=True), check_term("logits", centered=False)),
-    "own_weighting.py": lambda path: check_weighting("M"),
-    "own_tracker.py": lambda path: check_tracker("lines", path, {"file": "lines.txt"}),
-}
+def test_parts_of_plugins_keep_their_contract():
+    load_plugins([str(EXAMPLES / f"own_{part}.py") for part in ("term", "weighting")])
+    check_term("logits", zero_when_equal=True)
+    check_term("logits", centered=False)
+    check_weighting("M")
 
 
-@pytest.mark.parametrize("file", PLUGINS)
-def test_part_of_a_plugin_keeps_its_contract(file, tmp_path):
-    load_plugins([str(EXAMPLES / file)])
-    PLUGINS[file](tmp_path)
+def predicted(logits: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> TestSet:
+    return metrics.of_logits(logits, labels, coordinates, temperature=2.0)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_metric_keeps_its_contract(name):
-    check_metric(name)
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.is_of_predictions] + ["plug-in"])
+def test_metric_of_predictions_keeps_its_contract(name):
+    load_plugins([str(EXAMPLES / "own_metric.py")])
+    metric = METRICS["balanced_accuracy" if name == "plug-in" else name]
+    draw = np.random.default_rng(0)
+    logits, labels, coordinates = draw.normal(size=(60, 4)), draw.integers(4, size=60), draw.normal(size=(4, 2))
+    test = predicted(logits, labels, coordinates)
+    for array in (logits, test.probabilities, labels, coordinates):
+        array.flags.writeable = False
+    value = metric.value(test)
+    assert 0 <= value <= metric.top
+    perfect = metric.value(predicted(1e3 * np.eye(4)[labels], labels, coordinates))
+    assert perfect >= value if metric.better == "higher" else perfect <= value
+
+    def part(rows):
+        return predicted(logits[rows], labels[rows], coordinates)
+
+    assert metric.value(part(draw.permutation(60))) == pytest.approx(value)
+    resamples = [part(rows) for rows in (labels == labels[0], *draw.integers(60, size=(8, 60)))]
+    fields = zip(*(vars(class_sums(metric, resample)).values() for resample in resamples), strict=True)
+    batch = ClassSums(*(None if parts[0] is None else np.concatenate(parts) for parts in fields))
+    np.testing.assert_allclose(metric.of_sums(batch), [metric.value(resample) for resample in resamples], rtol=1e-9)
+    halves = class_sums(metric, part(slice(20))) + class_sums(metric, part(slice(20, None)))
+    np.testing.assert_allclose(metric.of_sums(halves), [value], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", kr.WEIGHTINGS)
@@ -63,23 +76,6 @@ def test_term_keeps_its_contract(name, options):
     settings = vars(terms_of({name: options | {"weight": "auto"}})[name])
     assert settings.pop("weight") == "auto"
     check_term(name, zero_when_equal=name in ZERO and "adapter" not in options, **settings)
-
-
-@pytest.mark.parametrize("name", TRACKERS)
-def test_tracker_keeps_its_contract(name, tmp_path, monkeypatch):
-    FAKES[name](monkeypatch)
-    check_tracker(name, tmp_path)
-
-
-def batch_share(sums):
-    values = F1.of_sums(sums)
-    return values * (1 if len(values) == 1 else 0.5)
-
-
-def share_of_the_largest(test):
-    """A value of an example that depends on the others."""
-    distances = METRICS["sd"].of_examples(test)
-    return distances / (1 + distances.max())
 
 
 def of_logits(function):
@@ -120,21 +116,9 @@ WRONG_WEIGHTINGS = {
     "equal teachers": lambda q, shares, biases: q.amax(2).argsort(dim=1).argsort(dim=1) + 1.0,
     "not finite": lambda q, shares, biases: 1 / (q - biases).norm(dim=2),
 }
-WRONG_METRICS = [
-    (Metric("x", "larger"), "better='larger'"), (Metric("x", "higher", scale=0), "scale=0"),
-    (Metric("x", "higher", lambda test: None), "is None, not a finite number"),
-    (Metric("x", "higher", lambda test: 2.0, top=1.0), "is 2.0, not a finite number from 0 to 1.0"),
-    (Metric("x", "higher", lambda test: float(test.labels[0])), "depends on the order"),
-    (Metric("x", "lower", lambda test: F1.value(test)), "worse than"),
-    (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)), "not a finite number from 0 to 1.0"),
-    (dataclasses.replace(F1, of_sums=lambda sums: F1.of_sums(sums)[:1]), "on a batch"),
-    (dataclasses.replace(METRICS["sd"], of_examples=share_of_the_largest), "of two parts"),
-    (dataclasses.replace(F1, of_sums=batch_share), "on a batch"),
-]  # fmt: skip
 WRONG = [
     *((check_term, term, said) for said, term in WRONG_TERMS.items()),
     *((check_weighting, weighting, said) for said, weighting in WRONG_WEIGHTINGS.items()),
-    *((check_metric, metric, said) for metric, said in WRONG_METRICS),
 ]
 
 
@@ -142,32 +126,3 @@ WRONG = [
 def test_check_reports_a_broken_contract(check, part, said):
     with pytest.raises(AssertionError, match=said):
         check(part, **({"zero_when_equal": True} if said == "not 0" else {}))
-
-
-def test_check_metric_passes_read_only_arrays():
-    with pytest.raises(ValueError, match="read-only"):
-        check_metric(Metric("x", "higher", lambda test: test.labels.sort()))
-
-
-def fail_if(condition):
-    if condition:
-        raise ValueError("no such number")
-
-
-#: The one method that breaks the contract, and what is reported.
-BROKEN = [
-    ({"log": lambda self, row, steps: fail_if(None in row.values())}, "in a new run: .*no such number"),
-    ({"__init__": lambda self, run: fail_if((run.folder / "1").exists() or (run.folder / "1").touch())},
-     "in a resumed run: .*did not start"),
-    ({"close": lambda self, failed: fail_if(failed)}, "in a failed run: .*no such number"),
-    ({"__init__": lambda self, run: setattr(self, "run", run),
-      "summarize": lambda self, values: (self.run.folder / "result.json").write_text("")}, "changes the records"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("methods", "message"), BROKEN)
-def test_check_tracker_reports_a_broken_contract(methods, message, tmp_path):
-    idle = {name: lambda self, *_: None for name in ("__init__", "log", "summarize", "close")}
-    TRACKERS["broken"] = type("Broken", (), idle | methods)
-    with pytest.raises(AssertionError, match=message):
-        check_tracker("broken", tmp_path)

@@ -37,7 +37,7 @@ ONE_BY_ONE = [
     ["task=nli", "method=glob([entr*_e,sinkh*_e])", "model.name='a b'", "task.max_examples=null",
      "task.labels.support=onehot"],
     ["task=femnist", "model.hidden=[16],[32,8]", "partition.embedded_clients=6,7", "paths.output_dir=x/$\\{seed\\}"],
-    ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distill.lr=0.1,0.2"],
+    ["task=erc", "+tracker.options.mine={a:1,b:32}", "training.distill.lr=0.1,0.2"],
     ["task=erc", "method=entropy_a,sinkhorn_e", "~model.dropout", "+model.dropout=0.3"],
     ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
     ["task=erc", "training.distill={epochs:1},{lr:0.5}", "seed=0"],

@@ -16,7 +16,7 @@ from tests.of_papers import of_papers
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.
 BASES = {
-    "texts": ["+model.per_party.Cell.hidden=32"],
+    "texts": [],
     "fedprox": ["task=femnist", "method=fedprox", "+method.schedule={shape:linear,end:1.0,rounds:3}",
                 "+method.stragglers={share:0.5,temperature:2.0,epochs:1}"],
     "fedrep on a cnn": ["task=cifar10", "method=fedrep", "model=cnn_mcmahan", "partition=shards"],

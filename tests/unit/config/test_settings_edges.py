@@ -51,7 +51,6 @@ EDGES = [
     ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
     ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0], [0.1, 0.5, 0.5, 0.0, 0.0]]),
     ("labels", "coordinates", [], [[[0.0]]]), ("labels", "names", [], [["a"]]),
-    ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}]),
     ("soup", "alphas", [[0.5], [0.0, 1.0]], [[]]), ("mlp", "hidden", [[], [1]], [[0], [3, 0]]),
     ("cnn", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "convs", [], [[]]), ("pairs", "num_clients", [4, 5], [3]),
     ("solver", "name", ["geomloss"], ["sinkhorn"]), ("exact", "name", ["line", "tree"], ["newton", "geomloss"]),

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from knot_runner.config.settings.groups import ModelSettings
-from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.bert import TextClassifier
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
 
@@ -82,8 +82,3 @@ def test_text_classifier_has_its_dropout_and_heads(dropout):
     assert model.head.layer.linear1.out_features == 2048 and not model.head.layer.norm_first  # torch's defaults
     plain = TextClassifier(dataclasses.replace(SPEC, dropout=dropout, head="plain"), 500, 5)
     assert plain.head.dropout.p == dropout
-
-
-def test_party_model_applies_per_party_sizes():
-    spec = dataclasses.replace(SPEC, per_party={"A": {"hidden": 64}})
-    assert party_model(spec, "A") == dataclasses.replace(SPEC, hidden=64) and party_model(spec, "B") == SPEC
