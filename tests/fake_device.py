@@ -49,7 +49,8 @@ class FakeDevice(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         ours = [tensor for tensor in tensors if isinstance(tensor, OnFake)]
-        if operation not in MIXED and ours and any(tensor.dim() for tensor in tensors if not isinstance(tensor, OnFake)):
+        others = [tensor for tensor in tensors if tensor.dim() and not isinstance(tensor, OnFake)]
+        if ours and others and operation not in MIXED:
             raise RuntimeError(f"{operation}: tensors on two devices")
         device = kwargs.get("device")
         there = bool(ours) if device is None else torch.device(device).type == "fake"
