@@ -35,4 +35,4 @@ def distill_federation(out: Path, *overrides: str):
     """Return the job, its store with the examples, and the federation; nothing is trained."""
     job = distill_job(out, *overrides)
     context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
-    return job, context.store, make_federation(context, read_parties(context), None)
+    return job, context.store, make_federation(context, read_parties(context))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedTraining, architecture_settings, server_distillation
 from knot_runner.config.settings.partition import Centralized, HeldOut
 from knot_runner.data.counts import Counts, of_images
@@ -153,9 +152,15 @@ def make_setup(context: RunContext) -> Setup:
         labels = task.whole.labels
     # client k has architecture k modulo their number; all architectures have the inputs of ``network``, such as its
     # vocabulary
-    specs = architecture_settings(config) or [network.spec]
-    networks = [dataclasses.replace(network, spec=spec) for spec in specs]
-    architectures = [_architecture(context, client_network) for client_network in networks]
+    dtype = DTYPES[settings.hardware.precision]
+    networks = []
+    architectures = []
+    for spec in architecture_settings(config) or [network.spec]:
+        client_network = dataclasses.replace(network, spec=spec)
+        weights, buffers = flat.initial(client_network, settings.seed, context.data_root)
+        start = ClientModel(weights.to(dtype), buffers.to(dtype))
+        networks.append(client_network)
+        architectures.append(Architecture(client_network, flat.layout_of(client_network), start))
     server: ServerExamples | None = None
     distillation = server_distillation(config)
     if distillation is not None:
@@ -172,23 +177,22 @@ def make_setup(context: RunContext) -> Setup:
         partition.notes.append(
             "one client has all data, so a round is one epoch. training.clients_per_round and local_epochs are ignored"
         )
-    unseen: tuple[int, ...] = ()
+    members, unseen = None, ()
     if shares.unseen is not None:
         from knot_runner.data.images.held_out import unseen_clients
 
-        unseen = unseen_clients(len(partition.names), shares.unseen, settings.seed)
-        partition.notes.append(
-            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
-        )
-    members = tuple(client for client in range(len(partition.names)) if client not in unseen)
+        count = len(partition.names)
+        unseen = unseen_clients(count, shares.unseen, settings.seed)
+        members = tuple(sorted({*range(count)} - {*unseen}))
+        partition.notes.append(f"partition.unseen: {len(unseen)} of {count} clients take part in no round")
     federation = Federation(
         clients=_clients(partition),
         labels=labels,
         training=training,
         seed=settings.seed,
-        augment=settings.task.augment if isinstance(settings.task, ImageTaskSettings) else "none",
+        augment=getattr(settings.task, "augment", "none"),
         architectures=tuple(architectures),
-        members=members if unseen else None,
+        members=members,
         unseen=unseen,
         train_labels=data.labels,
         server=server,
@@ -229,24 +233,18 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     return partition, taken
 
 
-def _architecture(context: RunContext, network: Network) -> Architecture:
-    """Return ``network`` with the initial model of clients that use it, in the run's precision."""
-    dtype = DTYPES[context.settings.hardware.precision]
-    weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
-    return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
-
-
 def _clients(partition: Partition) -> tuple[Party, ...]:
     """Return a :class:`Party` for each client, with the rows that ``partition`` assigns to the client."""
-    splits = [partition.train, partition.test] + ([] if partition.valid is None else [partition.valid])
-    return tuple(
-        Party(name, *map(torch.from_numpy, rows)) for name, *rows in zip(partition.names, *splits, strict=True)
-    )
+    splits = [partition.train, partition.test]
+    if partition.valid is not None:
+        splits.append(partition.valid)
+    rows = zip(partition.names, *splits, strict=True)
+    return tuple(Party(name, *map(torch.from_numpy, of_client)) for name, *of_client in rows)
 
 
 def resident(task: ImageTask) -> list[ImageData]:
     """Return the training and test images of ``task`` in the format of the engines."""
-    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
+    mean, std = torch.tensor([task.mean, task.std], dtype=torch.float64)
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
 
@@ -258,7 +256,7 @@ def client_counts(setup: Setup) -> Facts:
         "clients": setup.partition.names,
         "classes": setup.task.classes,
         "train": [splits["train"][:-1].tolist() for splits in counts],
-        "test": [len(rows) for rows in setup.partition.test],
+        "test": list(map(len, setup.partition.test)),
         "groups": setup.partition.groups,
     }
 
@@ -281,8 +279,8 @@ def check_sizes(federation: Federation) -> list[str]:
         return notes
     size, name = min(small)
     problem = f"{training.batch_size} is larger than the training set of {counted(len(small), 'client')}"
-    other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
     if training.drop_last or training.small_clients == "stop":
+        other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
         smallest = f"(smallest: {name}, {counted(size, 'example')})"
         raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
     return [*notes, f"training.batch_size={problem}; these clients train on a single smaller batch"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,6 +11,7 @@ import torch
 
 from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.config.strict import digest as digest_of
+from knot_runner.config.strict import without
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.commit import join_machines
@@ -27,7 +27,7 @@ from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import computed_distances
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import LogRow, removal
+from knot_runner.util.files import LogRow, digest_of_parts, removal
 from knot_runner.util.processes import cores
 
 
@@ -50,7 +50,7 @@ def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[
         record.seconds.update(distances=round(between.info["seconds"], 2))
         for note in subsample_note(spec.otdd, partition, setup.task):
             record.note(note)
-    sizes = [len(members) for members in clusters.members]
+    sizes = list(map(len, clusters.members))
     record.add(
         clusters={
             "graph": spec.graph,
@@ -70,7 +70,7 @@ def group_clients(context: RunContext, setup: Setup, record: RunRecord) -> list[
             f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, all of which participate "
             "in every round"
         )
-    return [setup.federation.cluster(members) for members in clusters.members]
+    return list(map(setup.federation.cluster, clusters.members))
 
 
 # ---------------------------------------------------------------------------------------------------------- distances
@@ -157,14 +157,15 @@ def _measured(context: RunContext, key: str, sets: list[LabeledSamples], otdd: O
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
     """Return the artifact's key. It contains a digest of the samples, which covers rows, encoder and features."""
-    content = hashlib.sha256()
+    content: list[bytes | memoryview] = []
     for samples in sets:
         for array in (samples.points, samples.labels):
-            content.update(f"{array.dtype} {array.shape}".encode())
-            content.update(np.ascontiguousarray(array))
-    unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
-    used = {name: value for name, value in asdict(otdd).items() if name not in unused}
-    return digest_of({"version": WRITTEN_BY, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
+            content += [f"{array.dtype} {array.shape}".encode(), memoryview(np.ascontiguousarray(array))]
+    used = without(asdict(otdd), "encoder", "features", "samples")
+    if otdd.solver == "exact":
+        used = without(used, "fedwad", "precision")
+    about = {"version": WRITTEN_BY, "otdd": used, "data": data, "samples": digest_of_parts(content), "seed": seed}
+    return digest_of(about)
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:

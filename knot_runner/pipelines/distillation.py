@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from knot_runner.config.plugins import Table
-from knot_runner.config.settings.methods.knot import KnotSettings
 from knot_runner.config.strict import build, without
 from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
@@ -20,7 +19,6 @@ from knot_runner.engine.store import TENSORS, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.costs import StageCounter, sent_bytes
 from knot_runner.methods.party import PartyFederation, StageState
-from knot_runner.methods.weighting import needs_bias
 from knot_runner.metrics import Measures
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.federations.texts import model_files
@@ -54,10 +52,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         raise UserError("'true' requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
-    bias = getattr(context.method, "bias", None)  # random examples, for probability biases
-    if isinstance(context.method, KnotSettings) and not needs_bias(context.method.weighting):
-        bias = None
-    federation = make_federation(context, task, bias)
+    federation = make_federation(context, task)
     METHODS[context.method.algorithm].init(context.method, federation)
     batch = context.settings.training.local.batch_size
     notes = [*task.notes, *counts.warnings(batch), *federation.notes]
@@ -89,15 +84,22 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
         record.add(**_bound(context, federation, state, executor))
         write_atomic(context.folder / MODEL_FILE, store.get(*ref_of(state.student)).read(TENSORS))
         _describe_models(context, task, federation, state)
-    names = dict.fromkeys([*state.weights.values(), state.student])
-    infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
-    kept = {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
+    kept = {}
     selected_on: SelectedOn | None = None
-    if any(epoch.select != "last" for epoch in kept.values()):
-        selected_on = "generated" if state.synthetic else "valid"
+    for name in (*state.weights.values(), state.student):
+        if name.startswith(f"{FINISHED_STAGE}/"):
+            continue
+        info = store.get(*ref_of(name)).info
+        kept[info["title"]] = epoch = KeptEpoch(info["best_epoch"], info["kept"])
+        if epoch.select != "last":
+            selected_on = "valid"
+    if selected_on and state.synthetic:
+        selected_on = "generated"
     seconds: Measures = {}  # time of each stage, measured when this or another run computed the stage
-    for info in (store.get(*ref).info for ref in state.artifacts):
-        seconds[info["title"]] = round(seconds.get(info["title"], 0) + info["seconds"], 2)
+    for ref in state.artifacts:
+        info = store.get(*ref).info
+        title = info["title"]
+        seconds[title] = round(seconds.get(title, 0) + info["seconds"], 2)
     record.add(
         bias=state.bias,
         selected_epoch=state.selected_epoch,
@@ -129,13 +131,9 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
             flops = counter.flops(request, artifact)
             earlier = stages.get(title, 0)
             stages[title] = None if flops is None or earlier is None else earlier + flops
-            at_client = request.stage in AT_CLIENTS
-            rows.append({
-                "bytes_down": 0,
-                "bytes_up": sent_bytes(request, artifact),
-                "client_flops": flops if at_client else 0,
-                "server_flops": 0 if at_client else flops,
-            })  # fmt: skip
+            row = {"bytes_down": 0, "bytes_up": sent_bytes(request, artifact), "client_flops": 0, "server_flops": 0}
+            row["client_flops" if request.stage in AT_CLIENTS else "server_flops"] = flops
+            rows.append(row)
     sent = "every local model once, to the server" if federation.clients else "nothing, since there are no local models"
     return total_costs([summed_costs(rows)], None, sent, stages=stages)
 
@@ -189,8 +187,8 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
         kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     if context.settings.on_images:
         tensors = store.get(*federation.server.test).tensors()
-        statistics = {name: tensors[name].tolist() for name in ("mean", "std")}
-        statistics["view"] = getattr(context.method, "view", "none")
-        write_models(context, kept, task.labels.names, **statistics)
+        mean, std = tensors["mean"].tolist(), tensors["std"].tolist()
+        view = getattr(context.method, "view", "none")
+        write_models(context, kept, task.labels.names, mean=mean, std=std, view=view)
     else:
         write_models(context, kept, task.labels.names, task)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from knot_runner import metrics
-from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining, server_distillation
+from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.methods.around import round_flops, surrounded
 from knot_runner.methods.contract import METHODS
@@ -20,7 +20,7 @@ from knot_runner.pipelines.clients import FederatedContext, TrainingResult, clie
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.models import architecture_facts, keep_models
 from knot_runner.pipelines.rounds import Advanced, run_rounds, scalars
-from knot_runner.results import Evaluated, total_costs
+from knot_runner.results import total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
 
@@ -137,8 +137,10 @@ def _advance(run: FederatedContext, state: FederatedState, round: int, rows: lis
         row |= {"bytes_down": 0, "bytes_up": 0}  # nothing is sent, because one client has all examples
     if training.measures(round):
         row |= _measured(run, state, round)
-    accuracies = [earlier[metrics.ACCURACY] for earlier in [*rows, row] if metrics.ACCURACY in earlier]
-    shown = f"accuracy {accuracies[-1]:.3f}" if accuracies else ""
+    shown = ""
+    for earlier in (*rows, row):
+        if metrics.ACCURACY in earlier:
+            shown = f"accuracy {earlier[metrics.ACCURACY]:.3f}"
     context.progress("rounds", round + 1, training.rounds, shown)
     return state, row
 
@@ -169,31 +171,22 @@ def _summary(run: FederatedContext, outcome: TrainingResult) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
     rows = outcome.rows
     summary = scores.summarize(rows, run.federation.training.target) | architecture_facts(run.federation, rows)
-    summary["evaluated"] = _evaluated(run)
-    summary["selected_on"] = "valid" if _selects(run.config) else None
-    summary |= {"costs": _costs(run, outcome, summary["rounds_to_target"])}
+    if run.config.personalization is not None or not scores.one_model(METHODS[run.config.algorithm], run.config):
+        evaluated = "personalized"
+    else:
+        evaluated = "clusters" if len(run.clusters) > 1 else "global"
+    summary |= {"evaluated": evaluated, "costs": _costs(run, outcome, summary["rounds_to_target"])}
+    personal, distillation = run.config.personalization, server_distillation(run.config)
+    by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
+    by_step = distillation is not None and distillation.valid > 0
+    if by_point or by_step or run.config.selects:
+        summary |= {"selected_on": "valid"}
     summary["metrics"] |= _own_models(run, outcome)
     if outcome.personal is None:  # personalization records its own validation accuracy
         valid = scores.measure_valid(run, outcome.state)
         if valid is not None:
-            summary["valid"] = valid
+            summary |= {"valid": valid}
     return summary
-
-
-def _evaluated(run: FederatedContext) -> Evaluated:
-    """Return which models are evaluated, for the entry ``evaluated`` of the result."""
-    config = run.config
-    if config.personalization is not None or not scores.one_model(METHODS[config.algorithm], config):
-        return "personalized"
-    return "clusters" if len(run.clusters) > 1 else "global"
-
-
-def _selects(config: FederatedSettings) -> bool:
-    """Return whether the run selects an epoch, a step or a point by held-out examples."""
-    personal, distillation = config.personalization, server_distillation(config)
-    by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
-    by_step = distillation is not None and distillation.valid > 0
-    return by_point or by_step or config.selects
 
 
 def _own_models(run: FederatedContext, outcome: TrainingResult) -> Facts:
@@ -228,7 +221,9 @@ def _costs(run: FederatedContext, outcome: TrainingResult, reached: int | None) 
     costs = total_costs(outcome.rows, reached, sent, **facts)
     if outcome.personal is not None:
         both = [costs["client_flops"], outcome.personal.flops]
-        costs |= {"personal_flops": outcome.personal.flops, "client_flops": None if None in both else sum(both)}
+        costs |= {"personal_flops": outcome.personal.flops, "client_flops": None}
+        if None not in both:
+            costs |= {"client_flops": sum(both)}
     return costs
 
 
@@ -239,9 +234,9 @@ def _described(run: FederatedContext) -> Facts:
     datasets = {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test)}
     transfer = getattr(setup.task, "transfer", None)
     if transfer is not None:
-        datasets["transfer"] = len(transfer)
+        datasets |= {"transfer": len(transfer)}
     if valid:
-        datasets["valid"] = valid
+        datasets |= {"valid": valid}
     facts = {
         "device": str(run.engine.device),
         "datasets": datasets,
@@ -252,5 +247,5 @@ def _described(run: FederatedContext) -> Facts:
         "parameters": max(architecture.layout.size for architecture in federation.architectures),
     }
     if federation.unseen:
-        facts["unseen"] = len(federation.unseen)
+        facts |= {"unseen": len(federation.unseen)}
     return facts

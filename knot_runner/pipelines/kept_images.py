@@ -79,8 +79,8 @@ def _task(kept: Artifact) -> ImageTask:
     for part in ("train", "test"):
         parts.append(Images(*[arrays.get(f"{part}.{name}") for name in _ARRAYS]))
     facts = dict(kept.info["task"])
-    facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
+    called = {by: tuple(words) for by, words in facts.pop("called").items()}
     files = [Opened(**record) for record in kept.info["opened"]]
-    task = ImageTask(train=parts[0], test=parts[1], files=files, **facts)
+    task = ImageTask(train=parts[0], test=parts[1], files=files, called=called, **facts)
     vars(task)["digest"] = kept.info["content"]  # not read again, because the store has verified the arrays
     return task

@@ -105,18 +105,21 @@ def architecture_facts(federation: Federation, rows: list[LogRow]) -> Facts:
     """
     if len(federation.architectures) == 1:
         return {}
-    last, facts = [row for row in rows if "clients" in row][-1], {}
-    accuracy_of = dict(zip(federation.numbers, last["clients"], strict=True))
+    last, facts = next(row["clients"] for row in reversed(rows) if "clients" in row), {}
     for number, architecture in enumerate(federation.architectures):
-        clients = [client for client in federation.numbers if federation.network_number(client) == number]
-        sizes = [len(federation.clients[client].test) for client in clients]
-        accuracies = [accuracy_of[client] for client in clients]
-        means = scores.over_clients(accuracies, sizes) if sum(sizes) else {"weighted": None, "unweighted": None}
+        sizes, accuracies = [], []
+        for client, accuracy in zip(federation.numbers, last, strict=True):
+            if federation.network_number(client) == number:
+                sizes.append(len(federation.clients[client].test))
+                accuracies.append(accuracy)
+        weighted = unweighted = None
+        if any(sizes):
+            weighted, unweighted = scores.over_clients(accuracies, sizes).values()
         facts[architecture.network.spec.name] = {
-            "clients": len(clients),
+            "clients": len(sizes),
             "parameters": architecture.layout.size,
-            "accuracy": means["weighted"],
-            "unweighted": means["unweighted"],
+            "accuracy": weighted,
+            "unweighted": unweighted,
         }
     return {"models": facts}
 
@@ -155,10 +158,11 @@ def _kept_models(run: FederatedContext, outcome: TrainingResult, named: Tensors)
         model = own_models.get(client) or run.deployed(outcome.state, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
         joined = joined_parts(named, parts, layout)
-        others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
-        if others:
-            parts.append(prefix)
-            kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
+        for name, value in wanted.items():
+            if name not in joined or not joined[name].equal(value):
+                kept.tensors[f"{prefix}{name}"] = value
+                if prefix not in parts:
+                    parts.append(prefix)
         kept.models[f"client/{client}"] = (networks[federation.network_number(client)], parts)
     return kept
 

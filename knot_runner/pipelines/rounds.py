@@ -67,6 +67,10 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
     """Commit the state; return the state, in which tensors that several commits share are memory-mapped."""
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    plain = {name: value for name, value in state.items() if name not in tensors}
+    tensors, plain = {}, {}
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        else:
+            plain[name] = value
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

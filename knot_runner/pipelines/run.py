@@ -134,11 +134,15 @@ def _only_class(path: Path, classes: list[str]) -> str | None:
 
     ``path``: the run's predictions; ``classes``: the names of the classes.
     """
-    stored = load_file(path)
-    names = [key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")]
-    after = [name for name in names if not name.startswith("before/")]
-    predicted = {int(label) for name in after for label in stored[f"{name}.probabilities"].argmax(1)}
-    labels = {int(label) for name in after for label in stored[f"{name}.labels"]}
+    predicted: set[int] = set()
+    labels: set[int] = set()
+    for key, array in load_file(path).items():
+        if key.startswith("before/"):
+            continue
+        if key.endswith(".probabilities"):
+            predicted.update(array.argmax(1).tolist())
+        else:
+            labels.update(array.tolist())
     if len(predicted) != 1 or len(labels) == 1:
         return None
     return classes[predicted.pop()]

@@ -120,16 +120,21 @@ def score(run: FederatedContext, predictions: TestPredictions, round: int) -> Lo
         "clients": predictions.clients,
     }
     unseen = [value for value in predictions.unseen if value is not None]
-    return row | {"unseen_accuracy": float(np.mean(unseen))} if unseen else row
+    if unseen:
+        row["unseen_accuracy"] = float(np.mean(unseen))
+    return row
 
 
 def over_clients(accuracies: Accuracies, sizes: list[int]) -> Measures:
     """Return the mean accuracy over clients, weighted by test examples (``weighted``) and not (``unweighted``)."""
-    shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
-    return {
-        "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
-        "unweighted": float(np.mean([value for value, _ in shown])),
-    }
+    shown = []
+    correct, examples = 0.0, 0
+    for value, size in zip(accuracies, sizes, strict=True):
+        if value is not None:
+            shown.append(value)
+            correct += value * size
+            examples += size
+    return {"weighted": correct / examples, "unweighted": float(np.mean(shown))}
 
 
 def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list[Federation]) -> float:
@@ -137,8 +142,8 @@ def over_clusters(accuracies: Accuracies, federation: Federation, clusters: list
     accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
     for cluster in clusters:
         sizes = [len(cluster.clients[client].test) for client in cluster.numbers]
-        if sum(sizes):
-            means.append(over_clients([accuracy_of[client] for client in cluster.numbers], sizes)["weighted"])
+        if any(sizes):
+            means.append(over_clients(list(map(accuracy_of.get, cluster.numbers)), sizes)["weighted"])
     return float(np.mean(means))
 
 
@@ -175,15 +180,20 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
     mean loss and temperature. If a client trains several models in a round, accuracy and loss are those of the first
     model, which the client sends. Steps are summed over all models.
     """
-    works = ClientWork.of_round(0, requests, trained)
-    first = [(work.trained[0], len(work.requests[0].test_rows)) for work in works]
+    participants, before, after, losses = [], [], [], []
+    for work in ClientWork.of_round(0, requests, trained):
+        first, size = work.trained[0], len(work.requests[0].test_rows)
+        participants.append(work.client)
+        before.append(first.before / size if size else None)
+        after.append(first.after / size if size else None)
+        losses.append(first.loss)
     temperatures = [request.objective.settings.get("temperature", 1.0) for request in requests]
     return {
-        "participants": [work.client for work in works],
-        "before": [result.before / size if size else None for result, size in first],
-        "after": [result.after / size if size else None for result, size in first],
-        "train_loss": float(np.mean([result.loss for result, _ in first])) if works else None,
-        "train_temperature": float(np.mean(temperatures)) if works else None,
+        "participants": participants,
+        "before": before,
+        "after": after,
+        "train_loss": float(np.mean(losses)) if losses else None,
+        "train_temperature": float(np.mean(temperatures)) if losses else None,
         "steps": sum(result.steps for result in trained),
     }
 
@@ -196,7 +206,7 @@ def summarize(rows: list[LogRow], target: float | None) -> Facts:
 
     They are the metrics of the last evaluated round, the best accuracy, and the first round that reaches ``target``.
     """
-    measured = [row for row in rows if "accuracy" in row]
+    measured = [row for row in rows if metrics.ACCURACY in row]
     if not measured:
         problem = f"plan() ended after {counted(len(rows), 'round')}, before any evaluation"
         raise UserError(problem, "method.algorithm", hint="Return more requests, or use training.evaluate_every=1")

@@ -83,7 +83,7 @@ def rounds_key(run: FederatedContext) -> str:
         "around": [getattr(settings, group) for group in AROUND],
     }
     if engine.name == "stacked":
-        plain["stack"] = settings.hardware.stack
+        plain |= {"stack": settings.hardware.stack}
     return digest(plain)
 
 

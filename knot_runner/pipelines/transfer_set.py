@@ -66,14 +66,22 @@ def server_examples(
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
     biased = needs_bias(spec.weighting)
-    own: ClientData | None
+    own: ClientData | None = None
     random: ClientData | None = None
     if isinstance(task, TextPool):
-        own, random = _server_texts(context, task, biased)
-    else:
-        own = None if task.transfer is None else _resident(data, task.transfer)
+        texts = TextStore.of(context, task.whole)
+        for dataset in task.whole.datasets.values():
+            if dataset.role == "transfer":
+                own = texts.read(texts.put(as_kind(dataset.splits["train"], Examples).unlabeled()))
         if biased:
-            public = task.train.take(held_out) if task.transfer is None else task.transfer
+            random = texts.read(texts.put_random(spec.bias))
+    else:
+        public = task.transfer
+        if public is not None:
+            own = _resident(data, public)
+        else:
+            public = task.train.take(held_out)
+        if biased:
             random = _resident(data, random_images(public, spec.bias, context.settings.seed))
     transfer = torch.from_numpy(held_out)
     if own is not None:
@@ -102,8 +110,9 @@ MANY_CUT = 0.05
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
     """Return the pool of a task's labeled texts, the network, and the encoded training and test texts."""
     settings = context.settings
-    clustering = context.method.clustering
-    compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
+    clustering, compared_by = context.method.clustering, None
+    if clustering is not None and clustering.graph != "none":
+        compared_by = clustering.otdd.features
     pool = read_pool(context, compared_by)
     texts = TextStore.of(context, pool.whole)
     model = as_kind(settings.model, ModelSettings)
@@ -117,13 +126,3 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
         )
     files = [*pool.files, *model_files(context)]
     return dataclasses.replace(pool, notes=notes, files=files), network, train, test
-
-
-def _server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
-    """Return the task's own transfer set, if any, and random texts, if ``biased``. Both are unlabeled."""
-    texts, transfer = TextStore.of(context, pool.whole), None
-    transfer_set = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
-    if transfer_set is not None:
-        transfer = texts.read(texts.put(as_kind(transfer_set.splits["train"], Examples).unlabeled()))
-    bias = context.method.server_distillation.bias
-    return transfer, texts.read(texts.put_random(bias)) if biased else None

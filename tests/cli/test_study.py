@@ -259,7 +259,7 @@ def test_valid_value_equals_macro_f1_of_student(tmp_path):
     (job,), _ = compose_all(words)
     context = run_context(job, lambda *_: None, lambda _: None)
     task = context.services.parties(context)
-    federation = make_federation(context, task, None)
+    federation = make_federation(context, task)
     student = federation.server
     network = build_network(student.network)
     network.load_state_dict(load_file(job.folder / "model.safetensors"))

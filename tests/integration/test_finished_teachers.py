@@ -88,7 +88,7 @@ def test_run_id_depends_on_teacher_weights_not_location(federated, tmp_path):
 def refused(tmp_path, *words):
     with refuses():
         context = context_of(*words, f"paths.output_dir={tmp_path}")
-        make_federation(context, context.services.parties(context), None)
+        make_federation(context, context.services.parties(context))
 
 
 def test_teacher_of_other_test_examples_is_refused(federated, tmp_path):

@@ -84,7 +84,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Note) ->
     If every image is classified correctly, use the first image and print a warning. The paper does not say which image
     of the class is shown.
     """
-    logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
+    logits = probed.logits(rows)
     is_wrong = logits.argmax(1) != config.shown_class
     if not is_wrong.any():
         note(
@@ -114,6 +114,8 @@ class Probed:
         If ``stage`` is given, report the progress under this name.
         """
         done = 0
+        if not len(rows):
+            return
         for part in rows.to(self.data.labels.device).split(size):
             if stage:
                 self.progress(stage, done, len(rows), "")
@@ -122,6 +124,10 @@ class Probed:
             done += len(part)
         if stage:
             self.progress(stage, done, done, "done")
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return the logits of the images in ``rows``, shape [N, C]."""
+        return torch.cat([self.model(images) for images, _ in self.batches(rows)])
 
 
 def start_probe(context: RunContext, network: Network, data: ImageData, device: torch.device) -> Tensors:
@@ -212,8 +218,8 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
 
     The arrays are described in :func:`probe_part`, part 2.
     """
-    wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
-    chosen, done = rows[wrong], 0
+    chosen = rows[probed.logits(rows).argmax(1).cpu() != probed.data.labels[rows].cpu()]
+    done = 0
     before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
 
@@ -221,7 +227,7 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor) -> Tens
         logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
         return logits
 
-    for images, labels in probed.batches(chosen, _OWN_WEIGHTS, "boundary distances") if len(chosen) else ():
+    for images, labels in probed.batches(chosen, _OWN_WEIGHTS, "boundary distances"):
         here = slice(done, done + len(labels))
         before[here] = boundary_distances(probed.model, images, config)
         for i, temperature in enumerate(config.temperatures):

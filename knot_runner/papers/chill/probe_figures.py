@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.papers.chill.results import ProbeResult
 from knot_runner.report.figures.style import (
     GRAY,
@@ -25,6 +26,7 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun, Run, arrays
+from knot_runner.report.run_rows import ranks
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +82,9 @@ def gradient_figure(runs: list[Run]) -> Drawing:
         axes.set(title=title, xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.set(xscale="log", xlim=bins[[0, -1]])
         axes.xaxis.set_major_formatter(plain_tick)
-        for temperature, norms in zip(probe.temperatures, chosen, strict=True) if count else ():
+        for temperature, norms in zip(probe.temperatures, chosen, strict=True):
+            if not count:
+                continue
             look = {"weights": np.full(count, 1 / count), "color": colors[temperature], "histtype": "step", "lw": 1.6}
             axes.hist(norms.clip(bins[0], bins[-1]), list(bins), **look)
             quantiles = np.percentile(norms, PERCENTS).tolist()
@@ -119,7 +123,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
             "method.boundary_images",
         )
     figure, grid = panels(len(probes), 5.2, 2.0 + 0.42 * len(colors), across=2)
-    heights = {temperature: i for i, temperature in enumerate(colors)}  # highest temperature on top
+    heights = ranks(colors)  # highest temperature on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     rows = []
     lines = []
@@ -127,7 +131,9 @@ def boundary_figure(runs: list[Run]) -> Drawing:
         before = probe.boundary_before
         wrong = len(before)
         steps = zip(probe.temperatures, probe.boundary_after, probe.boundary_right, strict=True)
-        for temperature, after, right in steps if wrong else ():
+        for temperature, after, right in steps:
+            if not wrong:
+                continue
             moves = (after - before)[np.isfinite(before + after)]
             height = heights[temperature]
             out = wrong - len(moves)
@@ -143,7 +149,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
             facts = f"{median} over {len(moves):,} images, {out:,} left out; the step corrects {right.mean():.0%}"
             lines.append(f"{name}, T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
-        axes.set_yticks(range(len(colors)), [f"T={temperature:g}" for temperature in colors])
+        axes.set_yticks(range(len(colors)), list(map("T={:g}".format, colors)))
         title = f"{name}\n{wrong:,} wrong of {probe.boundary_tried.sum():,} images"
         axes.set(title=title, xlabel="change of distance, normalized pixels", ylim=(-0.6, len(colors) - 0.4))
         axes.set_xscale("symlog", linthresh=LINEAR)
@@ -174,7 +180,8 @@ def softmax_figure(runs: list[DoneRun[ProbeResult]]) -> Drawing:
         width = 0.84 / len(hottest_first)
         for i, (temperature, shares) in enumerate(hottest_first):
             axes.bar(classes - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
-            rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
+            for text, share in zip(names, shares, strict=True):
+                rows.append((name, f"{temperature:g}", text, share))
             best = shares.argmax()
             facts = f"{plain(names[best])} {shares[best]:.3f}; true {true} {shares[label]:.3f}"
             lines.append(f"{name}, T={temperature:g}: {facts}")
@@ -191,10 +198,12 @@ def _probes(runs: Sequence[Run]) -> tuple[dict[str, Probe], dict[float, Any]]:
     """Return a dict from setting to probe, and a dict from temperature to color."""
     probes = {}
     for name, members in by_name(runs).items():
-        stored = [arrays(run, ARRAYS) for run in sorted(members, key=lambda run: run.seed)]
-        pooled = {key.replace(".", "_"): np.concatenate([of_seed[key] for of_seed in stored], -1) for key in stored[0]}
-        count = len(pooled["boundary_after"])
-        probes[name] = Probe(**pooled | {"temperatures": pooled["temperatures"][:count].tolist()})
+        ordered = sorted(members, key=lambda run: run.seed)
+        stored = by_key(entry for run in ordered for entry in arrays(run, ARRAYS).items())
+        probe = Probe(temperatures=stored.pop("temperatures")[0].tolist())
+        for key, of_seeds in stored.items():
+            setattr(probe, key.replace(".", "_"), np.concatenate(of_seeds, -1))
+        probes[name] = probe
     temperatures = sorted({temperature for probe in probes.values() for temperature in probe.temperatures})
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 

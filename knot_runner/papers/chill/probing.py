@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from knot_runner.config.strict import without
 from knot_runner.data.counts import of_all_images
 from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.tensor_file import tensor_parts
@@ -36,11 +37,13 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
     def _advance(state: State, number: int, rows: list[LogRow]) -> Advanced:
         part = probe_part(number, state, context, network, data, device)
-        return None if part is None else ({**state, **part}, {})
+        if part is None:
+            return None
+        return state | part, {}
 
     state, _ = run_rounds(_advance, context.commits(task.digest), dict)
-    arrays = {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
-    arrays["temperatures"] = torch.tensor(temperatures, dtype=torch.float64)
+    arrays = without(state, "model.weights", "model.buffers")
+    arrays |= {"temperatures": torch.tensor(temperatures, dtype=torch.float64)}
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for i, temperature in enumerate(temperatures):
         means = {name: float(arrays[name][i].double().mean()) for name in LOGGED}

@@ -146,7 +146,7 @@ def trace(request: TableRequest) -> Parts:
         ColumnGroup("accuracy", title, tuple(accuracies), 2, "accuracy_percent"),
         ColumnGroup("loss", "test loss of logits / T", tuple(losses), 4, paper_digits=4),
     ):
-        groups[group] = [(cases[0], name) for name in group.columns]
+        groups[group] = list(itertools.product(cases, group.columns))
     lines = [*measured_line(runs), *paper_lines(frame, runs, table)]
     return *_rows(frame, groups, table, [*accuracies, *losses]), list(groups), lines
 
@@ -205,10 +205,9 @@ def chilling_frame(rows: pd.DataFrame, curves: Mapping[str, LearningCurve], targ
     frame = frame.assign(finished=frame.ran.notna(), goal=target)
     if target == "best_of_T4":
         frame["goal"] = _of_twin(frame, WARM, ["best"])
-    reached = []
-    for run_id, goal in zip(frame.run_id, frame.goal, strict=True):
-        reached.append(curves[run_id].reaches(goal) if run_id in curves else None)
-    frame["rounds"] = pd.Series(reached, dtype="float64")
+    frame["rounds"] = math.nan
+    for row in frame[frame.finished].itertuples():
+        frame.loc[row.Index, "rounds"] = curves[row.run_id].reaches(row.goal)
     plain = _of_twin(frame, 1.0, ["accuracy", "rounds"])
     return frame.assign(
         accuracy=100 * frame.accuracy,
@@ -255,11 +254,12 @@ def best_of_t4(runs: RunSet, curves: Mapping[str, LearningCurve]) -> dict[str, f
     If this accuracy is unknown, the value is the reason (text).
     """
     frame = chilling_frame(case_rows(list(runs.runs.run), {}), curves, "best_of_T4")
-    goals = [NO_TARGET if math.isnan(goal) else goal for goal in frame.goal]
+    goals = frame.goal.astype(object)
+    goals[frame.goal.isna()] = NO_TARGET
     return dict(zip(frame.run_id, goals, strict=True))
 
 
-TARGETS["best_of_T4"] = best_of_t4
+TARGETS.update(best_of_T4=best_of_t4)
 FIGURES.update(gradients=gradient_figure, boundary=boundary_figure, softmax=softmax_figure)
 TABLE_KINDS.update(
     temperatures=TableKind(

@@ -23,6 +23,6 @@ class ProbeResult(RunResult):
 
 def probe_summary(name: str, result: ProbeResult) -> Group:
     """Return the summary of a temperature probe."""
-    temperatures = ", ".join(f"{value:g}" for value in result.temperatures)
+    temperatures = ", ".join(map("{:g}".format, result.temperatures))
     about = f"{result.model} probed at T = {temperatures}; to draw it, use a preset with report.kind=gradients"
     return Group(text_line(name, "bold"), *dim_lines([about], result))

@@ -44,8 +44,8 @@ class RowSetting:
     @property
     def name(self) -> str:
         """Return the temperature and the other settings, for use in a sentence."""
-        rest = f" ({self.other})" if self.other else ""
-        return f"T={'1 at rate lr/' if self.control else ''}{self.temperature:g}{rest}"
+        start = "T=1 at rate lr/" if self.control else "T="
+        return f"{start}{self.temperature:g} ({self.other})".removesuffix(" ()")
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
@@ -68,7 +68,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, members in rows.groupby("case", sort=False):
         for i, run, other in zip(members.index, members.run, others(members.run, SHOWN_KEYS), strict=True):
-            temperature, control = (run.setting(key) for key in SHOWN_KEYS)
+            temperature, control = map(run.setting, SHOWN_KEYS)
             if control is None:
                 raise UserError(
                     f"task={run.task} method={run.method}: not a federated run, so it has no training temperature"

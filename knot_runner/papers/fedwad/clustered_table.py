@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.config.strict import by_key
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, preset_cases, ranks, run_rows
@@ -70,7 +71,7 @@ class GridColumn:
 
 #: Name of the row of gains over all algorithms.
 UPLIFT = "mean uplift"
-CLUSTERED_HEADS = ("data set", "algorithm", "clients")
+CLUSTERED_HEADS: tuple[str, ...] = ("data set", "algorithm", "clients")
 #: The paper's mean and standard deviation of a cell; None if not printed.
 PrintedPair = tuple[float | None, float | None]
 #: One such pair (mean, standard deviation) per column of the paper's table.
@@ -87,8 +88,9 @@ def clustered(request: TableRequest) -> Parts:
         UserError: A run does not belong in this table.
     """
     table = request.printed
+    published = table or PrintedTable("", "", "", "", "")
     metrics = request.metrics
-    frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
+    frame = clustered_frame(request.runs, preset_cases({}, table), published.algorithms)
     blocks = _blocks(frame, metrics)
     heads = (*CLUSTERED_HEADS, "settings") if any(frame.other) else CLUSTERED_HEADS
     rows = []
@@ -102,13 +104,13 @@ def clustered(request: TableRequest) -> Parts:
             for column in columns:
                 place = [column.structure, column.graph, column.support]
                 pair = None
-                if table and printed and weighting == PRINTED and not names[3] and place in table.columns:
-                    pair = printed[table.columns.index(place)]  # vanilla has no uplift
+                if printed and weighting == PRINTED and not names[3] and place in published.columns:
+                    pair = printed[published.columns.index(place)]  # vanilla has no uplift
                 cells[group.key].append(make(column, weighting, pair or (None, None)))
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
-        printed_rows = table.values.get(data, {}) if table else {}
+        printed_rows = published.values.get(data, {})
         for (algorithm, clients), of_row in members.groupby(["algorithm", "clients"], sort=False):
             has_gap = comparable(of_row.run) and not other_data(data, of_row.run, table)
             printed = printed_rows.get(algorithm, {}).get(clients)
@@ -117,13 +119,14 @@ def clustered(request: TableRequest) -> Parts:
         for algorithm, by_clients in printed_rows.items():
             needed += [row_name(data, algorithm, clients, other) for clients in by_clients]
         needed = needed or list(members.row.unique())  # where the paper has no rows of this data set
-        add((data, UPLIFT, "", other), table.uplift.get(data) if table else None, partial(_uplift, members, needed))
-    note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
+        add((data, UPLIFT, "", other), published.uplift.get(data), partial(_uplift, members, needed))
     legend = (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it; empty if a row is "
-        f"missing.{note}"
+        "missing."
     )
+    if PRINTED in metrics:
+        legend += " The unweighted mean over clusters is the paper's; it favors small clusters."
     lines = [legend, *absences(frame, frame.row), *sources(frame.run)]
     for data, members in frame.groupby("data", sort=False):
         lines += other_data(data, members.run, table)
@@ -132,8 +135,7 @@ def clustered(request: TableRequest) -> Parts:
 
 def row_name(data: str, algorithm: str, clients: int, other: str) -> str:
     """Return the name of a table row for use in a sentence. ``other``: further settings, as text."""
-    rest = f" ({other})" if other else ""
-    return f"{data} {algorithm} N={clients}{rest}"
+    return f"{data} {algorithm} N={clients} ({other})".removesuffix(" ()")
 
 
 def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
@@ -141,7 +143,7 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
 
     The vanilla column is part of the group with the smallest support.
     """
-    examples = "texts" if all("datasets" in run.config["task"] for run in frame.run) else "images"
+    examples = "texts" if all(run.setting("task.datasets") for run in frame.run) else "images"
     words = {"none": "no structure", "strong": "strong structure"}
     blocks = []
     for structure, columns in by_key((column.structure, column) for column in grid_columns(frame)).items():
@@ -225,12 +227,9 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     vanilla = percent[BY_IMAGES].where(frame.key.str.endswith(VANILLA))  # one cluster: same as the mean over images
     frame = frame.assign(**percent.assign(**{PRINTED: percent[PRINTED].fillna(vanilla)}))
     frame = one_per_seed(frame, ["row", "key"], lambda row: f"{row.row}, {row.key}")
-    frame = frame.assign(
-        data=pd.Categorical(frame.data, list(dict.fromkeys([*cases, *frame.data]))),
-        algorithm=pd.Categorical(frame.algorithm, list(dict.fromkeys([*algorithms.values(), *frame.algorithm]))),
-    )
-    frame = frame.sort_values(columns[:4], kind="stable", ignore_index=True)
-    return frame.astype({"data": object, "algorithm": object})
+    frame["case"] = frame.data.map(ranks([*cases, *frame.data]))
+    frame["rank"] = frame.algorithm.map(ranks([*algorithms.values(), *frame.algorithm]))
+    return frame.sort_values(["case", "rank", "clients", "other"], kind="stable", ignore_index=True)
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:

@@ -32,8 +32,6 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Maximum number of training samples with which the finished coreset is compared.
 COMPARED = 2000
-#: Clients drawn per epoch if the setting ``participants`` is null (as in the paper).
-PARTICIPANTS = 10
 #: Largest absolute coordinate of a coreset's points. The square of a larger coordinate overflows.
 MAX_COORDINATE = 1e150
 
@@ -61,7 +59,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     partition = client_partition(context, task)
     clients = len(partition.train)
     notes = [*whole.notes, *partition.notes]
-    if isinstance(config, CoresetSettings) and (config.participants or PARTICIPANTS) > clients:
+    if isinstance(config, CoresetSettings) and config.participants > clients:
         notes.append(f"method.participants: all {clients} clients")
     counts = of_images(task, partition)
     return RunInputs(task, partition, counts, [*notes, *counts.warnings()], (whole, held))
@@ -87,7 +85,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
 
     def _start() -> State:
         draw = numpy_generator(seed, "coreset", "start")
-        return _tensors(first_descent(config.points, clients.points.shape[1], config.start_scale, draw))
+        return _tensors(first_descent(config.points, clients.points.shape[1], draw))
 
     def _log(row: LogRow) -> None:
         context.log({"epoch": row["round"], "loss": row["loss"]})
@@ -114,14 +112,11 @@ def advance_epoch(
     The draw of the participants is seeded by (seed, epoch).
     """
     draw = numpy_generator(seed, "coreset", "participants", epoch)
-    count = min(config.participants or PARTICIPANTS, len(clients.rows))
+    count = min(config.participants, len(clients.rows))
     chosen = np.sort(draw.choice(len(clients.rows), count, replace=False)).tolist()
     pulls = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
     distances, gradients = zip(*pulls, strict=True)
-    total = np.sum(gradients, axis=0)
-    if config.aggregation == "mean":
-        total = total / count
-    state = descent_step(state, total, config.optimizer, config.lr, epoch + 1)
+    state = descent_step(state, np.sum(gradients, axis=0) / count, config.lr, epoch + 1)
     check_points(state.points, config.lr, f"epoch {epoch + 1}")
     return state, {"loss": float(np.mean(distances)), "participants": chosen}
 
@@ -224,7 +219,7 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     classifier = KNeighborsClassifier(1, algorithm="brute").fit(joined, labels)
     predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
-    facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
+    facts["metrics"] |= {"client_accuracy": client_accuracy(predicted == truth, partition.test)}
     owners = np.repeat(np.arange(count), config.points)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     record_coresets(context, inputs, space, record, rows, joined, more)
@@ -269,11 +264,11 @@ def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client:
         UserError: The points diverge.
     """
     draw = numpy_generator(seed, "coreset_knn", client, "start")
-    state = first_descent(config.points, clients.points.shape[1], config.start_scale, draw)
+    state = first_descent(config.points, clients.points.shape[1], draw)
     loss = 0.0
     for epoch in range(config.epochs):
         loss, slope = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
-        state = descent_step(state, slope, config.optimizer, config.lr, epoch + 1)
+        state = descent_step(state, slope, config.lr, epoch + 1)
         check_points(state.points, config.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 

@@ -55,7 +55,8 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
             result = run.result
             color = GRAY if name.startswith("exact") else nth_color(i)
             course.plot(result.losses, color=color, lw=1.2, label=plain(name))
-            rows += [(case, name, *loss) for loss in enumerate(result.losses)]
+            for epoch, loss in enumerate(result.losses):
+                rows.append((case, name, epoch, loss))
             covered = f"{result.classes_covered} of {len(result.labels.names)} classes"
             left = run.metric("distance", "ALL")
             lines.append(f"{case}, {name}: distance to all clients' samples {left:.4g}, {covered}")

@@ -8,8 +8,7 @@ measure and the transport plan held constant. The server therefore needs no furt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,21 +32,17 @@ class Descent:
     second: np.ndarray
 
 
-def first_descent(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
-    """Return ``count`` points from N(0, scale^2 I) in R^dimension."""
-    points = scale * rng.standard_normal((count, dimension))
+def first_descent(count: int, dimension: int, rng: np.random.Generator) -> Descent:
+    """Return ``count`` points from N(0, I) in R^dimension."""
+    points = rng.standard_normal((count, dimension))
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
-def descent_step(
-    state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float, count: int
-) -> Descent:
-    """Return ``state`` after an optimizer step of size ``lr`` along the negative ``gradient`` of shape [K, d].
+def descent_step(state: Descent, gradient: np.ndarray, lr: float, count: int) -> Descent:
+    """Return ``state`` after a step of Adam of size ``lr`` along the negative ``gradient`` of shape [K, d].
 
     ``count``: the number of the step, counted from 1, which Adam's bias correction uses.
     """
-    if optimizer == "sgd":
-        return replace(state, points=state.points - lr * gradient)
     slow, slower = BETAS
     first = slow * state.first + (1 - slow) * gradient
     second = slower * state.second + (1 - slower) * gradient**2

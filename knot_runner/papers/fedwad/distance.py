@@ -53,7 +53,7 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
         record.note(text)
     columns = {"value": traced.values, "sum": traced.sums, "support": traced.supports}
     if traced.server_only:
-        columns["server_only"] = traced.server_only
+        columns |= {"server_only": traced.server_only}
     for k, row in enumerate(zip(*columns.values(), strict=True), 1):
         context.log({"iteration": k, **dict(zip(columns, row, strict=True))})
     measures = traced.measures

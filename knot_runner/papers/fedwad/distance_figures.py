@@ -88,8 +88,9 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(dict.fromkeys(names)):
-        style = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks[name] = {"color": nth_color(i), **style}
+        looks[name] = {"color": nth_color(i), "ls": "-", "zorder": 3}
+        if name.startswith(EXACT_MODE):
+            looks[name] |= {"ls": "--", "zorder": 4}
     return looks
 
 
@@ -121,8 +122,9 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
         for name, curve in curves[curves.quantity == key].groupby("method", sort=False):
             draw_band(axes, curve, **looks[name])
             end = curve.iloc[-1]
-            spread = f" [{end.low:.2g}, {end.high:.2g}]" if end.n > 1 else ""
-            last[name] += f", {title} {end.value:.2g}{spread}"
+            last[name] += f", {title} {end.value:.2g}"
+            if end.n > 1:
+                last[name] += f" [{end.low:.2g}, {end.high:.2g}]"
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         log_scale(axes, "y", NARROW, numticks=7)
     lines = [f"{name}, relative excess after the last iteration: {ends[2:]}" for name, ends in last.items()]
@@ -144,16 +146,21 @@ def excess(methods: dict[str, list[DistanceRun]]) -> pd.DataFrame:
     points = []
     for (name, runs), key in itertools.product(methods.items(), COURSES):
         for run in runs:
-            for k, value in enumerate(getattr(run.result, key) or [] if run.result.exact else [], 1):
+            if not run.result.exact:
+                continue
+            for k, value in enumerate(getattr(run.result, key) or [], 1):
                 points.append((name, key, run.seed, k, abs(value / run.result.exact - 1)))
     return pd.DataFrame(points, columns=["method", "quantity", "seed", "place", "value"])
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each saved iteration; return the artist with the color scale."""
-    kept = {}
-    for key, points in arrays(run, MEASURE_NAMES).items():  # first two dimensions; 0 if there is one
-        kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2] if points.ndim == 2 else points
+    kept, moving = {}, {}
+    for key, points in arrays(run, MEASURE_NAMES).items():
+        if points.ndim == 2:  # first two dimensions; 0 if there is one
+            kept[key] = np.pad(points, ((0, 0), (0, 1)))[:, :2]
+        if key.startswith("xi/"):
+            moving[int(key.removeprefix("xi/"))] = kept[key]
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T
         axes.scatter(x, y, s=9, marker="x", color=GRAY, linewidths=0.5, zorder=2)
@@ -161,7 +168,6 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
             key, (x.mean(), edge(y)), (0, 7 * side), textcoords="offset points", ha="center", va="center",
             fontweight="bold", zorder=3,
         )  # fmt: skip
-    moving = {int(key.removeprefix("xi/")): points for key, points in kept.items() if key.startswith("xi/")}
     iterations = np.repeat(list(moving), list(map(len, moving.values())))
     order = np.argsort(iterations, kind="stable")  # the last measure on top
     x, y = np.concatenate(list(moving.values()))[order].T

@@ -47,10 +47,11 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
         raise UserError(f"only {len(sets)} of {len(settings.sets)} data sets found, but two are required", "task.sets")
     classes: list[str] = []
     labels = []
-    for name, part, names in sets:
+    for name, part, class_names in sets:
         labels.append(part.labels + len(classes))
-        classes += [f"{name}: {label}" for label in names]
-    parts = same_dtype(*[part for _, part, _ in sets])
+        classes += [f"{name}: {label}" for label in class_names]
+    names, parts, _ = zip(*sets, strict=True)
+    parts = same_dtype(*parts)
     images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
     rows = np.split(np.arange(len(images)), np.cumsum(list(map(len, parts)))[:-1])
     nothing = np.empty(0, np.int64)
@@ -58,7 +59,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
         settings.name, classes, None, images, images.take(nothing), settings.mean, settings.std, settings.source,
         files=list(files.values()),
     )  # fmt: skip
-    return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
+    return task, Partition(list(names), rows, [nothing] * len(sets), notes)
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:

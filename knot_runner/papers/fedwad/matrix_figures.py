@@ -126,7 +126,7 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
 
     first, second = np.triu_indices(len(exact), 1)
     same = np.sign(ours[first] - ours[second]) == np.sign(exact[first] - exact[second])
-    inflation = float(np.median(ours / exact)) if exact.min() > 0 else float("nan")
+    inflation = float(np.median(ours / exact)) if exact.min() > 0 else math.nan
     return float(spearmanr(ours, exact).statistic), float(same.mean()), inflation
 
 
@@ -136,7 +136,7 @@ def _draw_map(axes: Axes, matrix: np.ndarray, result: MatrixResult) -> None:
     if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)
         return
-    texts = [plain(name) for name in result.names]
+    texts = list(map(plain, result.names))
     axes.set_xticks(range(len(texts)), texts, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(texts)), texts)
     axes.tick_params(length=0)
@@ -157,7 +157,10 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     Raises:
         UserError: No setting varies.
     """
-    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
+    varied = []
+    for key in ALONG:
+        if len({run.setting(key) for run in runs}) > 1:
+            varied.append(key)
     if not varied:
         raise UserError(f"the figure needs runs that differ in one of these settings: {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
@@ -171,15 +174,15 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     figure, (left, right) = panels(2, 5.0, 3.9, across=2)
     lines = []
     for (pair, solver), curve in courses.groupby(["of", "by"], sort=False):
-        axes, color = (right, GRAY) if pair == SECONDS else (left, colors[pair])
-        draw_band(axes, curve, color, filled=False, **looks[solver])
+        axes = right if pair == SECONDS else left
+        draw_band(axes, curve, colors.get(pair, GRAY), filled=False, **looks[solver])
         end = curve.iloc[-1]
         lines.append(f"{pair}, {solver}: {end.value:,.4g} at {sign}={end.place:g}")
     log_scale(right, "y")
     ticks = courses.place.unique()
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
         log_scale(axes, "x")
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks(ticks, list(map("{:g}".format, ticks)))
         axes.grid(color=GRID_GRAY)
         axes.set(xlabel=label, ylabel=quantity, axisbelow=True)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # colors of pairs

@@ -29,8 +29,8 @@ FIGURES.update(
     moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
     distance_course=distance_course, coreset_images=coreset_images,
 )  # fmt: skip
-TABLE_KINDS["clustered"] = TableKind(
+TABLE_KINDS.update(clustered=TableKind(
     clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered", options=("encoders",),
     layout=TableLayout(wide_heads=True, splits=True),
-)  # fmt: skip
+))  # fmt: skip
 CLAIM_MEASURES.update(gap=ClaimMeasure("%", 3, 100.0, read=_gap))

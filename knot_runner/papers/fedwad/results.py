@@ -183,13 +183,13 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
     if len(result.names) <= _MAX_SHOWN:
         heads = result.names
         for i, first in enumerate(heads):
-            texts = [f"{value:,.1f}" for value in result.matrix[i]]
+            texts = list(map("{:,.1f}".format, result.matrix[i]))
             texts[i] = "-"
             rows.append((first, texts))
     else:
         for title, values in result.by_kind().items():
             quantiles = np.quantile(values, (0, 0.5, 1))
-            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in quantiles)]))
+            rows.append((title, [str(len(values)), *map("{:,.1f}".format, quantiles)]))
     return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
 
 

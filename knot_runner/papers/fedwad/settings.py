@@ -66,12 +66,8 @@ class _Coreset:
     epochs: Steps
     #: maximum samples per client and epoch; null uses all
     samples: Items | None
-    #: optimizer of the points
-    optimizer: Literal["sgd", "adam"]
-    #: learning rate
+    #: learning rate of Adam, the optimizer of the points
     lr: Positive
-    #: standard deviation of the initial points
-    start_scale: Deviation
     #: settings for distance=federated
     fedwad: FedwadSettings
     #: autoencoder for images; null uses normalized pixels
@@ -88,10 +84,8 @@ class CoresetSettings(_Coreset):
     """One Wasserstein coreset of all clients (FedWaD D.2)."""
 
     algorithm: Literal["coreset"]
-    #: clients per epoch, or all if there are fewer; null: 10 (paper)
-    participants: Parties | None
-    #: aggregation of client gradients
-    aggregation: Literal["mean", "sum"]
+    #: clients per epoch, or all if there are fewer
+    participants: Parties
 
 
 @dataclass(kw_only=True)
@@ -179,8 +173,10 @@ def counted_distance(method: Config) -> Config:
     In exact mode, "support" has no effect and is removed: the interpolating measure starts with as many points as the
     first sample.
     """
-    exact = method["fedwad"]["mode"] == "exact"
-    return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
+    fedwad = method["fedwad"]
+    if fedwad["mode"] == "exact":
+        return method | {"fedwad": without(fedwad, "support")}
+    return method
 
 
 def check_clients(settings: Settings) -> None:

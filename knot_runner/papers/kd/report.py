@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.render.table_model import ColumnGroup, Parts
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import Run, lookup
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
@@ -29,15 +29,19 @@ def gains_table(request: TableRequest) -> Parts:
         if base is None or run.method == reference:
             return None
         ours, theirs = run.metric(metric, "ALL"), base.metric(metric, "ALL")
-        return None if ours is None or theirs is None else 100 * (ours - theirs)
+        if ours is None or theirs is None:
+            return None
+        return 100 * (ours - theirs)
 
     def best_teacher(run: Run) -> float | None:
         """Return the best score of the frozen teachers of the run's student, on the student's test set."""
-        baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
-        scores = [float(of_model[metric]) for name, of_model in (baselines or {}).items() if name.startswith("teacher")]
-        if not scores:
-            return None
-        return max(scores) if METRICS[metric].better == "higher" else min(scores)
+        scores = []
+        for name, of_model in (lookup(run.result, "baselines") or {}).items():
+            if name.startswith("teacher"):
+                scores.append(float(of_model[metric]))
+        if METRICS[metric].better == "higher":
+            return max(scores, default=None)
+        return min(scores, default=None)
 
     gained = f"{title} less that of {reference} at the same seed"
     columns = {

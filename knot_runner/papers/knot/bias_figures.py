@@ -54,7 +54,7 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
     runs = with_bias(runs)
     labels = runs[0].result.labels
     by_seed = {run.seed: run.result.bias or {} for run in runs}  # methods of one seed share their teachers
-    shares = by_key(itertools.chain(*(biases.items() for biases in by_seed.values())))
+    shares = by_key(entry for biases in by_seed.values() for entry in biases.items())
     is_real = runs[0].result.source != "embedded"
     published = read_printed("knot/bias").shares.get(runs[0].task, {}) if is_real else {}
     width = 3.4 if len(shares) > 1 else 5.0
@@ -74,7 +74,7 @@ def bias_figure(runs: list[StagesRun]) -> Drawing:
             )  # fmt: skip
         axes.axvline(1 / len(heights), color=GRAY, ls="--", lw=1, label="uniform")
         axes.set(xlim=(0, 1.02), xlabel="share of random texts", title=plain(teacher))
-        axes.set_yticks(heights, [label_text(text) for text in labels.names])
+        axes.set_yticks(heights, list(map(label_text, labels.names)))
         each = zip(labels.names, means, strict=True)
         lines.append(f"{teacher}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
     side_legend(figure, grid)
@@ -116,7 +116,7 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
     for row in moves.itertuples():
         moved = f"total variation {row.total_variation:.3f}, shift of the expected label {row.shift:.3f}"
         lines.append(f"{row.model}, {row.probe}: {moved}, label changed in {row.flips:.0%} of {row.pairs} pairs")
-    numbers = csv_text([head.replace("_", " ") for head in moves], moves.itertuples(index=False), digits=6)
+    numbers = csv_text(moves.columns.str.replace("_", " "), moves.itertuples(index=False), digits=6)
     return Drawing(figure, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 

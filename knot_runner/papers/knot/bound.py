@@ -22,7 +22,6 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation
 from knot_runner.methods.party import PartyFederation, StageState
-from knot_runner.methods.weighting import needs_bias
 from knot_runner.papers.knot.bound_terms import (
     BOUND_FORMS,
     DELTA,
@@ -66,8 +65,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     task = context.services.parties(context)
     if result.data != task.source_digest:
         raise UserError("the run used different data. Set paths.data_dir to the run's data folder", context.folder)
-    bias = config.bias if needs_bias(config.weighting) else None
-    federation = make_federation(context, task, bias)
+    federation = make_federation(context, task)
     *_, last = finished_rounds(context, federation)
     with Executor(context.store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
@@ -91,31 +89,35 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
     if before is None or not isinstance(request, Train) or request.valid is None:
         raise UserError("the bound requires held-out examples, but the run has none", hint="Set method.bound=true")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
-    parts: dict[str, StudentPart] = {}
+    parts = []
     seen: set[bytes] = set()
-    for name, stored in (("train", request.train), ("valid", request.valid)):
-        kept, seen = first_rows(example_keys(store, stored.examples), seen)
+    for stored in (request.train, request.valid):
+        kept = first_rows(example_keys(store, stored.examples), seen)
         if len(kept) < LEAST_TEXTS:
             raise UserError(f"{len(kept)} distinct texts are too few. Use at least {LEAST_TEXTS}", "bound")
-        parts[name] = read_part((student, before), request, stored, kept, points, executor)
-    train, valid = parts["train"], parts["valid"]
-    means = {name: float(part.losses.mean()) for name, part in parts.items()}
-    gap = means["valid"] - means["train"]
+        parts.append(read_part((student, before), request, stored, kept, points, executor))
+    train, valid = parts
+    gap = valid.loss - train.loss
     start_gap = valid.start_loss - train.start_loss
     _, constant = constant_best(train.q, train.weights, points)
-    why = undeclared(request.network)
-    complexity = {} if why else {"last_layer": _last_layer(student, request, train, config, executor)}
     classes = len(points)
     diameter = label_diameter(points)
-    checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
+    checkpoints = 1
+    if request.training.select == "best":
+        checkpoints += request.training.epochs
     bounds: dict[tuple[str, str], BoundTerms] = {}
-    for form in BOUND_FORMS if complexity else ():
-        # the student's loss is an upper bound on the least loss in the class; the derived form needs the expected loss,
-        # which the held-out mean estimates
-        first = means["valid" if form == "derived" else "train"]
-        second = second_term(form, classes, diameter, complexity["last_layer"]["value"])
-        third = third_term(form, classes, diameter, len(train.losses))
-        bounds[form, "last_layer"] = BoundTerms(first, second, third)
+    complexity, unknown = {}, {}
+    if why := undeclared(request.network):
+        unknown["last_layer"] = why
+    else:
+        complexity["last_layer"] = facts = _last_layer(student, request, train, config, executor)
+        for form in BOUND_FORMS:
+            # the student's loss is an upper bound on the least loss in the class; the derived form needs the expected
+            # loss, which the held-out mean estimates
+            first = valid.loss if form == "derived" else train.loss
+            second = second_term(form, classes, diameter, facts["value"])
+            third = third_term(form, classes, diameter, len(train.losses))
+            bounds[form, "last_layer"] = BoundTerms(first, second, third)
     for bound in (hoeffding, bernstein):
         bounds[bound.__name__, "held-out"] = bound(valid.losses, diameter, checkpoints)
     rows = []
@@ -127,12 +129,18 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: Stage
         "delta": DELTA,
         "classes": classes,
         "diameter": diameter,
-        "texts": {name: len(part.losses) for name, part in parts.items()},
-        "dropped": {name: part.dropped for name, part in parts.items()},
+        "texts": {"train": len(train.losses), "valid": len(valid.losses)},
+        "dropped": {"train": train.dropped, "valid": valid.dropped},
         "checkpoints": checkpoints,
-        "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
+        "loss": {
+            "train": train.loss,
+            "valid": valid.loss,
+            "gap": gap,
+            "gap_less_start": gap - start_gap,
+            "constant": constant,
+        },
         "complexity": complexity,
-        "undeclared": {"last_layer": why} if why else {},
+        "undeclared": unknown,
         "rows": rows,
         "notes": list(_notes(config, train.largest_sum, diameter)),
     }
@@ -162,6 +170,11 @@ class StudentPart:
     rows: Tensor
     dropped: int
 
+    @property
+    def loss(self) -> float:
+        """Return the student's mean loss."""
+        return float(self.losses.mean())
+
 
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, points: Tensor,
@@ -173,17 +186,18 @@ def read_part(
     labels. Targets and weights are those of the training objective.
     """
     store, settings = executor.resources.store, request.objective.settings
-    artifacts = executor([model.predict("predictions", part.examples) for model in models])
-    logits, start_logits = (artifact.tensors()["logits"] for artifact in artifacts)
+    predicted = executor([model.predict("predictions", part.examples) for model in models])
+    outputs = [artifact.tensors()["logits"] for artifact in predicted]
     answers = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
-    derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: start_logits))
+    derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: outputs[1]))
     q, trained_weights = derived["targets"][rows].double(), derived["weights"][rows]
     weights = normalized_weights(trained_weights)
-    temperature = settings["student_temperature"]
-    p, start = (torch.softmax(outputs[rows].double() / temperature, 1) for outputs in (logits, start_logits))
-    losses, start_losses = (transport_losses(shares, q, weights, points).numpy() for shares in (p, start))
+    losses = []
+    for logits in outputs:
+        shares = torch.softmax(logits[rows].double() / settings["student_temperature"], 1)
+        losses.append(transport_losses(shares, q, weights, points).numpy())
     largest_sum = float(trained_weights.sum(1).max())
-    return StudentPart(q, weights, largest_sum, losses, float(start_losses.mean()), rows, len(logits) - len(rows))
+    return StudentPart(q, weights, largest_sum, losses[0], float(losses[1].mean()), rows, len(logits) - len(rows))
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
@@ -191,14 +205,18 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
-    ids, offsets, second = (tensors[name].numpy() for name in ("ids", "offsets", "second"))
-    return [ids[offsets[i] : offsets[i + 1]].tobytes() + second[i].tobytes() for i in range(len(second))]
+    texts = np.split(tensors["ids"].numpy(), tensors["offsets"][1:-1].numpy())
+    return [ids.tobytes() + second.tobytes() for ids, second in zip(texts, tensors["second"].numpy(), strict=True)]
 
 
-def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
-    """Return the rows with a key that occurs neither in ``seen`` nor earlier in ``keys``, and the union of both."""
-    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
-    return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
+def first_rows(keys: list[bytes], seen: set[bytes]) -> Tensor:
+    """Return the rows with a key that occurs neither in ``seen`` nor earlier in ``keys``; add the keys to ``seen``."""
+    rows = []
+    for row, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            rows.append(row)
+    return torch.tensor(rows, dtype=torch.int64)
 
 
 def _last_layer(

@@ -91,10 +91,12 @@ def gap_points(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         record = _record(run)
         texts = sum(record[part]["train"] for part in ("texts", "dropped"))  # the same for all seeds
-        values = {name: record["loss"][key] for name, key in GAPS.items()}
-        for head, row in _bounds(record):
-            values[f"{head}, {row['class']}".replace("held-out", "held out")] = row["second"] + row["third"]
-        points += [(name, run.seed, texts, value) for name, value in values.items()]
+        for name, key in GAPS.items():
+            points.append((name, run.seed, texts, record["loss"][key]))
+        for row in record["rows"]:
+            name = f"{FORM_NAMES[row['form']][0]}, {row['class']}".replace("held-out", "held out")
+            added = row["second"] + row["third"]
+            points.append((name, run.seed, texts, added))
     return pd.DataFrame(points, columns=POINT)
 
 
@@ -119,9 +121,11 @@ def slope_line(name: str, gap: pd.DataFrame) -> str:
     head = f"slope of log {name} on log N"
     if slope is None:
         return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
-    low, high = slope.band
-    interval = f" [{low:+.3f}, {high:+.3f}]" if slope.half is not None else ""
-    line = f"{head}: {slope.mean:+.3f}{interval} over {slope.n} seeds; the bounds have {SLOPE:+g}"
+    line = f"{head}: {slope.mean:+.3f}"
+    if slope.half is not None:
+        low, high = slope.band
+        line += f" [{low:+.3f}, {high:+.3f}]"
+    line += f" over {slope.n} seeds; the bounds have {SLOPE:+g}"
     if slope.n < seeds:
         line += f"; {seeds - slope.n} of {seeds} seeds left out, with a gap of 0 or less"
     return line
@@ -132,11 +136,6 @@ def _record(run: Run) -> Facts:
         raise UserError(f"task={run.task} method={run.method}: has no bound. Rerun it with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
-
-
-def _bounds(record: Facts) -> list[tuple[str, Facts]]:
-    """Return (heading, row) for each bound in ``record``."""
-    return [(FORM_NAMES[row["form"]][0], row) for row in record["rows"]]
 
 
 # ------------------------------------------------------------------------------------------------------- terminal view
@@ -175,15 +174,17 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "not better than a cons
 
 def bound_table(title: str, record: Facts) -> Group:
     """Return a table of ``record``, the content of ``bound.json``, with footnotes."""
-    columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
-    columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
+    columns = []
+    for head in ("bound", "class", *NUMBER_HEADS):
+        columns.append(TerminalColumn(head, right=head in NUMBER_HEADS, no_wrap=True))
     rows = []
     lines = [note.format(**record) for note in RECORD_NOTES]
-    for head, row in _bounds(record):
+    for row in record["rows"]:
+        head, about = FORM_NAMES[row["form"]]
         numbers = (f"{row[name]:.4g}" for name in NUMBER_HEADS)
         vacuous = "; ".join(map(VACUOUS_WORDS.__getitem__, row["vacuous"])) or "no"
         rows.append((head, row["class"], *numbers, vacuous))
-        lines.append(f"{head}: {FORM_NAMES[row['form']][1]}.")
+        lines.append(f"{head}: {about}.")
     lines += [f"{CLASS_NOTE} {COMPLEXITY_NOTE.format(**facts)}" for facts in record["complexity"].values()]
     lines += [f"{name}: no number: {why}." for name, why in record["undeclared"].items()]
     lines += [f"{note}." for note in record["notes"]]

@@ -74,9 +74,9 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     shown = {}
     lines = []
     for i, (name, members) in enumerate(groups.items()):
-        parts = [part for run in members for part in predictions(run).values()]
-        expected = pd.Series(np.concatenate([shares.astype(float) @ points[:, 0] for shares, _ in parts]))
-        values = dict(list(expected.groupby(np.concatenate([truth for _, truth in parts]))))
+        parts = itertools.chain(*(predictions(run).values() for run in members))
+        shares, truths = map(np.concatenate, zip(*parts, strict=True))
+        values = dict(list(pd.Series(shares.astype(float) @ points[:, 0]).groupby(truths)))
         positions = np.array(list(values)) - 0.4 + width * (i + 0.5)  # boxes next to each other
         look = {"positions": positions, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
         boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
@@ -201,7 +201,7 @@ def vector_figure(runs: list[StagesRun]) -> Drawing:
         points = vectors[order].astype(np.float64)
         perplexity = min(30.0, (len(points) - 1) / 3)
         x, y = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points).T
-        axes.scatter(x, y, s=9, c=[colors[label] for label in truth[order]], alpha=0.8, linewidths=0)
+        axes.scatter(x, y, s=9, c=np.array(colors)[truth[order]], alpha=0.8, linewidths=0)
         axes.spines[:].set(visible=True, color=GRAY)
         shares, chances = zip(*itertools.starmap(purity, stored), strict=True)
         text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"

@@ -64,6 +64,6 @@ FIGURES.update(
     expected_label=expected_label, confidence=confidence, tsne=vector_figure, support=vector_figure,
     epsilon=vector_figure, bias=bias_figure, probe=probe_figure, bound=bound_figure,
 )  # fmt: skip
-TABLE_KINDS["locals"] = TableKind(
+TABLE_KINDS.update(locals=TableKind(
     local_models, computed_metrics, printed="locals", needs="knot/table1", layout=TableLayout(wide_heads=True)
-)
+))  # fmt: skip

@@ -30,11 +30,13 @@ def bound_command(options: argparse.Namespace) -> int:
     for run in runs:
         folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
         result = require_result(folder)
-        path, sealed = folder / BOUND_FILE, BOUND_FILE in result.digest
-        record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
-        output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
-        if not sealed:
+        path = folder / BOUND_FILE
+        if BOUND_FILE in result.digest:
+            record = json.loads(read_record(folder, result, BOUND_FILE))
+        else:
+            record = _measured(folder, result, keys)
             write_sealed(path, record)
+        output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
         print(path)
     return 0
 

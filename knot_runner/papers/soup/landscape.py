@@ -53,7 +53,7 @@ class Plane:
         """Return (x, y, distance from the plane) of the weights ``theta`` [P], in units of the length of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
-        y = float(offset @ self.second / size) if self.second.any() else 0.0
+        y = float(offset @ self.second / size)
         return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
 
     def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
@@ -100,8 +100,9 @@ def landscape_models(
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
     """Return the two clients whose accuracy on their held-out examples increases most by fine-tuning."""
-    sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
-    gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
+    sizes = torch.tensor(list(map(len, federation.rows("valid"))), dtype=torch.float64).clamp(min=1)
+    correct = state["record/valid"]
+    gains = (correct[-1] - correct[0]) / sizes
     return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
 
 
@@ -116,7 +117,7 @@ def finish(
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[config.between[number]])
         places = torch.tensor([plane.coordinates(theta) for theta in path], dtype=torch.float64)
-        x, y = (_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1))
+        x, y = _axis(places[:, 0], config), _axis(places[:, 1], config)
         dtype = start.weights.dtype
         on_grid = (plane.at(*point, dtype) for point in torch.cartesian_prod(y, x).flip(1).tolist())
         on_segment = (plane.at(alpha, 0.0, dtype) for alpha in SEGMENT)
@@ -146,11 +147,11 @@ def barrier(losses: Tensor) -> float:
     return float((losses - line)[1:-1].max())
 
 
-def _axis(values: Tensor, count: int, margin: float) -> Tensor:
-    """Return ``count`` positions that cover the range of ``values``, extended on both sides by the share ``margin``."""
+def _axis(values: Tensor, config: LandscapeSettings) -> Tensor:
+    """Return ``config.grid`` positions: the range of ``values``, extended on both sides by ``config.margin``."""
     low, high = float(values.min()), float(values.max())
-    more = margin * max(high - low, 0.5)
-    return torch.linspace(low - more, high + more, count, dtype=torch.float64)
+    more = config.margin * max(high - low, 0.5)
+    return torch.linspace(low - more, high + more, config.grid, dtype=torch.float64)
 
 
 def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:

@@ -32,7 +32,7 @@ from knot_runner.report.run_rows import runs_with
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
-from knot_runner.results.federated import FederatedResult, PersonalizationFacts
+from knot_runner.results.federated import FederatedResult
 
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
@@ -55,7 +55,7 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
     for number, (name, members) in enumerate(by_name(having).items()):
         curves = []
         for run in members:
-            facts = _personalization(run)
+            facts = lookup(run.result, "personalization")
             points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
             curves.append([(point.ood_accuracy, point.id_accuracy) for point in (facts.start, *points)])
             starts.append(curves[-1][0])
@@ -75,13 +75,6 @@ def id_ood_figure(runs: list[FederatedRun]) -> Drawing:
     return Drawing(figure, title, notes, lines, csv_text(heads, numbers, digits=6))
 
 
-def _personalization(run: FederatedRun) -> PersonalizationFacts:
-    """Return the run's personalization facts, which every plotted run has."""
-    facts = run.result.personalization
-    assert facts is not None
-    return facts
-
-
 LANDSCAPE_NOTE = (
     "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last "
     "checkpoint of its fine-tuning (line with points, projected). b2 leads to a checkpoint in between, made "
@@ -98,7 +91,7 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
-    facts = _personalization(run).landscape or []
+    facts = lookup(run.result, "personalization.landscape")
     figure, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, landscape in enumerate(facts):
@@ -160,7 +153,7 @@ def transfer_figure(runs: list[FederatedRun]) -> Drawing:
         axes.set_title(title, fontsize="small")
         means = []  # means over seeds of the recorded facts
         for key, text in TRANSFER_MEANS.items():
-            values = [getattr(_personalization(run).transfer, key) for run in seeds]
+            values = [lookup(run.result, f"personalization.transfer.{key}") for run in seeds]
             if None not in values:
                 means.append(f"{text} {np.mean(values):.3f}")
         lines.append(f"{title}: {', '.join(means)}")
@@ -196,7 +189,7 @@ def personal_table(request: TableRequest) -> Parts:
 
 
 def _trade_off(run: Run, key: str) -> float | None:
-    facts = getattr(run.result, "personalization", None) if run.status == "done" else None
+    facts = lookup(run.result, "personalization")
     if facts and not key:
         return max(float(point.sgd_steps) for point in facts.points)
     value: float | None = lookup(facts, key)

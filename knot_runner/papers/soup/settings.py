@@ -22,8 +22,8 @@ class TransferMatrixSettings(LocalSettings):
     kind: Literal["transfer_matrix"]
     #: local epochs that define dW_i
     epochs: Steps
-    #: initial lambda: own update (identity), W_0 alone (zero), or mean of all updates
-    start: Literal["zero", "identity", "mean"]
+    #: initial lambda: own update (identity) or W_0 alone (zero)
+    start: Literal["zero", "identity"]
     #: learning rate of lambda, relative to the largest eigenvalue of the updates' Gram matrix
     matrix_lr: Positive
     #: gradient steps
@@ -32,8 +32,6 @@ class TransferMatrixSettings(LocalSettings):
     checkpoints: Steps
     #: allow negative lambda
     signed: bool
-    #: penalty on the distance of lambda from its start
-    l2: NotNegative
     #: learn lambda on half of the held-out examples and keep the best lambda on the other half
     early_stop: bool
     #: deployed model; held-out examples already determine lambda

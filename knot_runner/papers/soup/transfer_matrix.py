@@ -46,21 +46,19 @@ GRADIENT_RATE = 2.0**30
 
 
 def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
-    """Return the initial lambda: 0 (models of the last round), I (fine-tuning) or 1/K (mean of all updates)."""
+    """Return the initial lambda: 0 (models of the last round) or I (fine-tuning)."""
     if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
-    weight = 1 / clients if config.start == "mean" else 0.0
-    return torch.full((clients, clients), weight, dtype=torch.float64)
+    return torch.zeros(clients, clients, dtype=torch.float64)
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
     """Return lambda after a step along the negative ``gradient`` [K, K], with the learning rate over ``scale``.
 
     ``scale`` is the largest eigenvalue of the Gram matrix <dW_i, dW_j>; the curvature of the loss in lambda is
-    proportional to ``scale``. The setting ``l2`` is relative to ``scale``, too.
+    proportional to ``scale``.
     """
-    pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
-    stepped = matrix - config.matrix_lr * (gradient / scale + pull)
+    stepped = matrix - config.matrix_lr * (gradient / scale)
     return stepped if config.signed else stepped.clamp(min=0)
 
 
@@ -100,7 +98,7 @@ def held_out_rows(config: TransferMatrixSettings, federation: Federation, client
 
 
 def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
-    sizes = [len(rows) for rows in federation.rows("valid")]
+    sizes = list(map(len, federation.rows("valid")))
     if not any(sizes):
         raise UserError("lambda is trained on held-out examples, but no client has any. Use 0.2", "partition.valid")
     if config.early_stop and max(sizes) < 2:
@@ -149,9 +147,12 @@ def _fold(
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
         return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
-    pairs = list(zip(requests, trained, strict=True))
-    learned = [(request, result) for request, result in pairs if request.recipe.lr]
-    stopping = [result.loss for request, result in pairs if not request.recipe.lr]
+    learned, stopping = [], []
+    for request, result in zip(requests, trained, strict=True):
+        if request.recipe.lr:
+            learned.append((request, result))
+        else:
+            stopping.append(result.loss)
     row: RoundRow = {}
     matrix = state["lambda"]
     if stopping:
@@ -185,10 +186,10 @@ def matrix_gradient(
     ``learned``: the gradient requests and their results. The row of a client without a request is 0.
     """
     moved = [(request.start.weights, result.weights) for request, result in learned]
-    rates = torch.tensor([request.recipe.lr for request, _ in learned], dtype=torch.float64)
     products = _updates(federation, state).products(moved)
     gradient = torch.zeros_like(state["lambda"])
-    gradient[torch.tensor([request.client for request, _ in learned])] = products / rates[:, None]
+    for (request, _), of_client in zip(learned, products, strict=True):
+        gradient[request.client] = of_client / GRADIENT_RATE
     return gradient
 
 
@@ -208,20 +209,20 @@ def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> i
 def _points(config: TransferMatrixSettings) -> list[Point]:
     """Return the evaluated points: the trained models, the models at the initial lambda, and each checkpoint."""
     every = config.steps // config.checkpoints
-    first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
-    start = first.get(config.start, Point(0, config.epochs, phase="combined"))
+    trained = Point(0, config.epochs, phase="trained")
+    start = trained if config.start == "identity" else Point(0, 0, 0.0)
     later = [Point(step, config.epochs, phase="combined") for step in range(every, config.steps + 1, every)]
-    return [Point(0, config.epochs, phase="trained"), start, *later]
+    return [trained, start, *later]
 
 
 def _measured(
     config: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     if round == 0:
-        yield 0, dict(enumerate(client_models(state)))
-        starts = matrix_models(federation, state, state["lambda"])
+        trained = starts = client_models(state)
         if config.start == "zero":
             starts = federation.starts
+        yield 0, dict(enumerate(trained))
         yield 1, dict(enumerate(starts))
     done, every = round - int(config.early_stop), config.steps // config.checkpoints
     if done > 0 and done % every == 0:
@@ -240,7 +241,7 @@ def _finish(
     }
     arrays = {"lambda": matrix}
     if federation.groups is not None:
-        arrays["groups"] = torch.tensor(federation.groups)
+        arrays |= {"groups": torch.tensor(federation.groups)}
     return arrays, {"transfer": facts}
 
 

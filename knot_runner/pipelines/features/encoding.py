@@ -142,7 +142,7 @@ def space(
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
         raise UserError(f"all {len(task.train)} training images are identical, so distances are undefined", task.name)
-    mean, std = (np.array(values, np.float64).reshape(-1, 1, 1) for values in (task.mean, task.std))
+    mean, std = np.array([task.mean, task.std], np.float64)[..., None, None]
     plain = Space(task.shape, mean, std)
     if spec is None:
         return plain

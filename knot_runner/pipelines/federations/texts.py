@@ -104,7 +104,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
         return "scratch"
     if model.weights == "hub":
         return f"{model.hub_id}@{model.revision}"
-    return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
+    return digest(list(map(sha256, weight_files(local_path(model.weights, data_root)))))
 
 
 def check_weights(network: Network, data_root: Path | None) -> list[str]:
@@ -129,9 +129,11 @@ def model_files(context: RunContext) -> list[Opened]:
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         source = local_path(model.vocab, data_root)
-        folder = source if source.is_dir() else source.parent
-        used = source.is_dir() or source.name == "vocab.txt"
-        paths += [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()] if used else [source]
+        paths = [source]
+        if source.name == "vocab.txt":
+            source = source.parent
+        if source.is_dir():
+            paths = [source / name for name in TOKENIZER_FILES if (source / name).is_file()]
     if model.weights not in ("scratch", "hub"):
         source = local_path(model.weights, data_root)
         paths += [source / "config.json", *weight_files(source)]
@@ -178,7 +180,8 @@ class TextStore:
     def read(self, ref: Ref) -> TextData:
         """Return encoded texts in the format of the engines."""
         tensors = self.context.store.get(*ref).tensors()
-        return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
+        labels = tensors.pop("labels")
+        return TextData(Encoded(**tensors), labels)
 
     def _put(self, content: Facts, make: Callable[[], Examples], max_length: int | None = None) -> Ref:
         """Encode the examples that ``make`` returns, unless the store has texts with this ``content``."""

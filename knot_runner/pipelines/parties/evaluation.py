@@ -71,7 +71,8 @@ def evaluate(
     arrays = {"vectors": features.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
     write_atomic(context.folder / "vectors.safetensors", tensor_parts(arrays))
     if not context.settings.on_images and context.settings.task.probe:
-        asked = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
+        asked = [model for model in (student, before) if model]
+        asked += [teachers[party.name] for party in federation.clients]
         write_probe(context, task, asked, executor)
     facts = {
         "evaluated": evaluated,
@@ -119,8 +120,10 @@ def _baselines(
 ) -> dict[str, Predictions]:
     """Return the predictions of every teacher, and of the ensemble if there are several, on the global test set."""
     server, clients, tests = federation.server, {client.name for client in federation.clients}, {}
-    for party in teachers:  # clients see the original images, even if the server sees a view of the images
-        tests[party] = server.originals.get("test", server.test) if party in clients else server.test
+    for party in teachers:
+        tests[party] = server.test
+        if party in clients:  # clients see the original images, even if the server sees a view of the images
+            tests[party] = server.originals.get("test", server.test)
     predictions = _predictions(teachers, tests, executor)
     if len(predictions) > 1:
         shares, labels = zip(*predictions.values(), strict=True)
@@ -130,10 +133,9 @@ def _baselines(
 
 def _predictions(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
     """Return the predictions of each party's model on the party's test set, for parties that have a test set."""
-    names = [name for name in tests if name in models]
-    predicted = executor([models[name].predict("predictions", tests[name]) for name in names])
+    requests = {name: models[name].predict("predictions", tests[name]) for name in tests if name in models}
     predictions = {}
-    for name, artifact in zip(names, predicted, strict=True):
+    for name, artifact in zip(requests, executor(list(requests.values())), strict=True):
         labels = executor.resources.store.get(*tests[name]).tensors()["labels"]
         predictions[name] = probabilities_of(artifact), labels.numpy()
     return predictions
@@ -171,7 +173,7 @@ def write_probe(context: RunContext, task: PartyTask, models: list[TrainedModel]
     for model, artifact in zip(models, artifacts, strict=True):
         probabilities = iter(probabilities_of(artifact).tolist())
         for probe, template, words in rows:
-            values = [next(probabilities) for _ in words]
+            values = list(itertools.islice(probabilities, len(words)))
             row = {"probe": probe, "template": template, "words": words}
             records.append({**row, "model": model.name, "probabilities": values})
     write_json(context.folder / "probe.json", records)
@@ -212,11 +214,9 @@ def parties_after(federation: PartyFederation, state: StageState) -> dict[str, T
 
 def _models_of(federation: PartyFederation, weights: dict[str, str]) -> dict[str, TrainedModel]:
     """Return each party's model, given its stored ``weights`` by party. Students have the server's network."""
-    networks = {party.name: party.network for party in federation.teachers}
-    return {
-        party: TrainedModel(party, networks.get(party, federation.server.network), ref_of(name))
-        for party, name in weights.items()
-    }
+    networks = dict.fromkeys(weights, federation.server.network)
+    networks |= {party.name: party.network for party in federation.teachers}
+    return {party: TrainedModel(party, networks[party], ref_of(name)) for party, name in weights.items()}
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:

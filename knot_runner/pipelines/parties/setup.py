@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
-from knot_runner.config.settings.methods.knot import BiasSettings
+from knot_runner.config.settings.methods.knot import KnotSettings
 from knot_runner.config.settings.run import build_run
 from knot_runner.config.strict import digest, without
 from knot_runner.data.parties import image_parties, teaching_parties
@@ -20,6 +20,7 @@ from knot_runner.engine.federated.flat import check_network
 from knot_runner.engine.requests import TensorsAndFacts
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.parties import image_federation
@@ -48,15 +49,18 @@ def read_parties(context: RunContext) -> PartyTask:
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 
-def make_federation(context: RunContext, task: PartyTask, bias: BiasSettings | None) -> PartyFederation:
+def make_federation(context: RunContext, task: PartyTask) -> PartyFederation:
     """Put the examples of ``task`` into the run's store, and return the federation.
 
-    ``bias``: also create random examples to measure probability biases.
+    If the method measures probability biases, also create random examples.
 
     Raises:
         UserError: The examples do not fit the models.
     """
     config = context.method
+    bias = getattr(config, "bias", None)
+    if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
+        bias = None
     if isinstance(config, DistillSettings):
         check_finished_teachers(context, task)
     make = image_federation if context.settings.on_images else text_federation

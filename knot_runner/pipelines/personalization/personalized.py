@@ -69,8 +69,10 @@ def personalize(run: FederatedContext, state: FederatedState, record: RunRecord)
     context, work = run.context, _Work(run, state)
     commits = context.commits(run.setup.task.digest, context.folder / PERSONAL_COMMITS)
     state, rows = run_rounds(work.advance, commits, work.begin)
-    flops = [row["client_flops"] for row in rows]
-    personal, facts = work.result(state, None if None in flops else sum(flops))
+    flops: int | None = None
+    if run.setup.example_flops is not None:
+        flops = sum(row["client_flops"] for row in rows)
+    personal, facts = work.result(state, flops)
     for point in facts["points"]:
         context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})
     with removal(), contextlib.suppress(FileNotFoundError):
@@ -157,10 +159,12 @@ class _Work:
             state["record/correct"][number, client] = correct
             state["record/loss"][number, client] = loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
-        held = {client: rows for client, rows in enumerate(federation.rows("valid")) if client in models and len(rows)}
-        requests = [federation.inference(client, models[client], rows, "train") for client, rows in held.items()]
-        for (client, rows), logits in zip(held.items(), self.run.engine.logits(requests), strict=True):
-            state["record/valid"][number, client] = int((logits.argmax(1) == self.run.setup.data.labels[rows]).sum())
+        valid = federation.rows("valid")
+        held = [client for client in models if len(valid[client])]
+        requests = [federation.inference(client, models[client], valid[client], "train") for client in held]
+        for client, logits in zip(held, self.run.engine.logits(requests), strict=True):
+            labels = self.run.setup.data.labels[valid[client]]
+            state["record/valid"][number, client] = int((logits.argmax(1) == labels).sum())
 
     def _estimated(self, number: int, models: ClientModels) -> ClientModels:
         """Return the ``models`` of point ``number`` with new running statistics.
@@ -182,7 +186,7 @@ class _Work:
         """
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
-        sizes = [len(rows) for rows in federation.rows("train")]
+        sizes = list(map(len, federation.rows("train")))
         points, measures = [], []
         for number, point in enumerate(self.points):
             matrix = ClientMatrix(before.examples, correct[number], loss[number], before.correct.diagonal())
@@ -204,8 +208,8 @@ class _Work:
         models = {}
         if chosen in self.kept:
             for client in federation.everyone:
-                names = (f"model/{chosen}/{client}/{part}" for part in ("weights", "buffers"))
-                models[client] = ClientModel(*(state[name] for name in names))
+                kept = f"model/{chosen}/{client}"
+                models[client] = ClientModel(state[f"{kept}/weights"], state[f"{kept}/buffers"])
         predictions = self._predictions(state["record/logits"][chosen])
         return PersonalModels(models, predictions, measures[chosen], flops), facts
 
@@ -220,7 +224,7 @@ class _Work:
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
         """Return the predictions of each client's model on the client's own test examples, from ``logits`` [M, C]."""
-        federation, sizes = self.federation, [len(rows) for rows in self.federation.rows("test")]
+        federation, sizes = self.federation, list(map(len, self.federation.rows("test")))
         parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
         clients = [*federation.numbers, *federation.unseen]
         return own_predictions([parts[k] for k in clients], [labels[k] for k in clients], len(federation))

@@ -145,8 +145,7 @@ def test_run_that_cannot_be_drawn_is_refused(figure, result, tmp_path):
 POINTS = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]], 20, 0)
 CLIENTS = coreset.Clients(POINTS, [np.arange(0, 20), np.arange(20, 40), np.arange(40, 60)])
 HP = SimpleNamespace(
-    points=3, participants=2, samples=None, distance="exact", aggregation="mean", optimizer="sgd", lr=0.5,
-    start_scale=2.0, epochs=3, fedwad=None,
+    points=3, participants=2, samples=None, distance="exact", lr=0.5, epochs=3, fedwad=None,
 )  # fmt: skip
 
 
@@ -155,21 +154,21 @@ def changed(**values):
 
 
 def begun(seed=0):
-    return descent.first_descent(3, 2, 2.0, numpy_generator(seed, "coreset", "start"))
+    return descent.first_descent(3, 2, numpy_generator(seed, "coreset", "start"))
 
 
 def w2(x, y):
     return ot.emd2([], [], ot.dist(x, y)) ** 0.5
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "sum"])
-def test_advance_epoch_steps_against_participants_gradients(aggregation):
-    state, row = coreset.advance_epoch(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
+def test_advance_epoch_steps_against_participants_mean_gradient():
+    state, row = coreset.advance_epoch(HP, 0, begun(), CLIENTS, 0)
     first, second = row["participants"]
     assert first < second
     parts = [descent.gradient(begun().points, Measure(POINTS[CLIENTS.rows[client]])) for client in (first, second)]
-    together = (parts[0][1] + parts[1][1]) / (2 if aggregation == "mean" else 1)
-    np.testing.assert_allclose(state.points, begun().points - 0.5 * together, rtol=1e-12)
+    stepped = descent.descent_step(begun(), (parts[0][1] + parts[1][1]) / 2, 0.5, 1)
+    np.testing.assert_allclose(state.points, stepped.points, rtol=1e-12)
+    np.testing.assert_allclose(state.second, stepped.second, rtol=1e-12)  # the step hardly depends on the scale
     assert row["loss"] == pytest.approx((parts[0][0] + parts[1][0]) / 2)
     assert parts[0][0] == pytest.approx(w2(begun().points, POINTS[CLIENTS.rows[first]]))
 
@@ -180,7 +179,7 @@ def test_participants_are_drawn_by_seed_and_epoch():
         return tuple(tuple(row["participants"]) for row in rows)
 
     assert all(len(set(drawn(seed))) > 1 for seed in range(3)) and len({drawn(seed) for seed in range(3)}) == 3
-    for count in (3, 7, None):  # null: ten, or all
+    for count in (3, 7):
         whole = coreset.advance_epoch(changed(participants=count), 0, begun(), CLIENTS, 0)[1]
         assert whole["participants"] == [0, 1, 2]
 
@@ -224,10 +223,10 @@ def test_subsample_keeps_the_order():
 def test_own_coreset_descends_on_one_clients_samples(asked):
     config = changed(distance="federated", samples=5)
     points, loss = coreset.own_coreset(config, 0, CLIENTS, 1)
-    start = descent.first_descent(3, 2, 2.0, numpy_generator(0, "coreset_knn", 1, "start")).points
-    np.testing.assert_allclose(points, start - 3 * 0.5)  # three steps against ones
+    start = descent.first_descent(3, 2, numpy_generator(0, "coreset_knn", 1, "start")).points
+    np.testing.assert_allclose(points, start - 3 * 0.5, atol=1e-7)  # three steps of Adam against ones
     assert loss == 3.0  # of the last epoch, before its step
-    np.testing.assert_allclose(asked[2][0], start - 2 * 0.5)
+    np.testing.assert_allclose(asked[2][0], start - 2 * 0.5, atol=1e-7)
     coreset.own_coreset(config, 0, CLIENTS, 2)
     coreset.own_coreset(config, 1, CLIENTS, 1)
     assert len({draw for *_, draw in asked}) == 9 and len({one.tobytes() for one, *_ in asked}) == 9

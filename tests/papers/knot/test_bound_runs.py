@@ -156,11 +156,11 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
                "labels": torch.zeros(5)}  # fmt: skip
     store.put("tokens", "x", tensors, {})
     keys = example_keys(store, ("tokens", "x"))
-    rows, seen = first_rows(keys, set())
-    assert rows.tolist() == [0, 2, 3, 4]  # the last has its second sentence elsewhere
-    assert first_rows(keys[:3] + [b"new", b"new"], seen)[0].tolist() == [3]
+    seen: set[bytes] = set()
+    assert first_rows(keys, seen).tolist() == [0, 2, 3, 4]  # the last has its second sentence elsewhere
+    assert first_rows(keys[:3] + [b"new", b"new"], seen).tolist() == [3]
     store.put("images", "x", {"pixels": torch.tensor([[1, 2], [1, 2], [2, 1]], dtype=torch.uint8)}, {})
-    assert first_rows(example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
+    assert first_rows(example_keys(store, ("images", "x")), set()).tolist() == [0, 2]
 
 
 def test_bound_drops_held_out_training_texts(images, copied, monkeypatch):

@@ -78,12 +78,12 @@ def test_updates_of_identity_zero_and_mean(starts, dtype):
     own = [models[client % starts] for client in range(5)]
     updates = combine.Updates.of(own, trained)
     assert len(updates.starts) == starts
-    config = {start: transfer_matrix.start_matrix(spec(start=start), 5) for start in ("identity", "zero", "mean")}
+    config = {start: transfer_matrix.start_matrix(spec(start=start), 5) for start in ("identity", "zero")}
     assert torch.equal(updates.applied(config["identity"]), trained)
     assert torch.equal(updates.applied(config["zero"]), torch.stack(own))
     change = sum((one.double() - start.double()) for one, start in zip(trained, own, strict=True)) / 5
     mean = torch.stack([start.double() + change for start in own])
-    assert torch.allclose(updates.applied(config["mean"]).double(), mean, rtol=1e-6, atol=1e-5)
+    assert torch.allclose(updates.applied(torch.full((5, 5), 0.2).double()).double(), mean, rtol=1e-6, atol=1e-5)
 
 
 def test_products_of_updates_block_by_block(monkeypatch):
@@ -102,11 +102,10 @@ def test_products_of_updates_block_by_block(monkeypatch):
 
 
 def test_matrix_step_by_hand():
-    start = torch.eye(2, dtype=torch.float64)
     matrix, gradient = torch.tensor([[0.5, 0.1], [0.0, 1.0]]).double(), torch.tensor([[2.0, 4.0], [-8, 0]]).double()
-    config = spec(matrix_lr=0.5, l2=0.2)
+    config = spec(matrix_lr=0.5)
     found = transfer_matrix.matrix_step(config, matrix, gradient, 4.0)
-    assert torch.allclose(found, matrix - 0.5 * (gradient / 4 + 0.2 * (matrix - start)))
+    assert torch.allclose(found, matrix - 0.5 * (gradient / 4))
     assert found[0, 1] < 0
     clamped = transfer_matrix.matrix_step(dataclasses.replace(config, signed=False), matrix, gradient, 4.0)
     assert torch.equal(clamped, found.clamp(min=0))
@@ -120,13 +119,13 @@ def linear_loss(data, weights, rows):
 def test_transfer_matrix_rounds_by_hand():
     """Four steps in float64 against autograd: lambda, scale, every measured model."""
     federation, engine = after_rounds(hidden=(), starts=2, groups=[0, 1, 0, 1, 0])
-    config = spec(matrix_lr=0.7, l2=0.1)
+    config = spec(matrix_lr=0.7)
     state, measured, log = run_kind(KIND, config, federation, engine)
     starts = torch.stack([federation.start(client).weights for client in range(5)])
     updates = torch.stack([measured[0][client].weights for client in range(5)]) - starts
     scale = float(torch.linalg.eigvalsh(updates @ updates.T).max())
     assert float(state["scale"]) == pytest.approx(scale, rel=1e-12)
-    eye = matrix = torch.eye(5, dtype=torch.float64)
+    matrix = torch.eye(5, dtype=torch.float64)
     losses = []
     for step in range(5):
         leaf = matrix.clone().requires_grad_()
@@ -137,7 +136,7 @@ def test_transfer_matrix_rounds_by_hand():
         (gradient,) = torch.autograd.grad(total, leaf)
         if step < 4:
             losses.append(float(total.detach()) / 5)
-            matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - eye))
+            matrix = matrix - 0.7 * (gradient / scale)
     assert torch.allclose(state["lambda"], matrix, atol=1e-9) and torch.equal(state["kept/lambda"], state["lambda"])
     assert [row["valid_loss"] for row in log[1:]] == pytest.approx(losses, rel=1e-9)
     arrays, found = KIND.finish(config, federation, state, None)
@@ -145,19 +144,17 @@ def test_transfer_matrix_rounds_by_hand():
     assert np.allclose(arrays["lambda"], matrix) and arrays["groups"].tolist() == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.parametrize("start", ["zero", "identity", "mean"])
+@pytest.mark.parametrize("start", ["zero", "identity"])
 def test_points_begin_where_lambda_does(start):
     federation, engine = after_rounds()
     measured = run_kind(KIND, spec(start=start), federation, engine)[1]
     trained, first = measured[0], measured[1]
-    mean = sum(one.weights for one in trained.values()) / 5
     for client in federation.everyone:
-        starts = {"zero": federation.start(client).weights, "identity": trained[client].weights, "mean": mean}
-        atol = 1e-12 if start == "mean" else 0
-        torch.testing.assert_close(first[client].weights, starts[start], rtol=0, atol=atol)
+        starts = {"zero": federation.start(client).weights, "identity": trained[client].weights}
+        torch.testing.assert_close(first[client].weights, starts[start], rtol=0, atol=0)
     points = KIND.points(spec(start=start))
     assert [point.step for point in points] == [0, 0, 2, 4] and points[-1].phase == "combined"
-    assert points[1].alpha == (0 if start == "zero" else 1) and points[1].mixed == (start == "mean")
+    assert points[1].alpha == (0 if start == "zero" else 1) and not points[1].mixed
     assert points[1].epochs == (0 if start == "zero" else 2)
 
 
