@@ -26,7 +26,6 @@ from knot_runner.config.settings.sizes import (
 )
 from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
-from knot_runner.util.errors import nearest
 
 #: Maximum number of bytes of a file or folder name on all common file systems.
 LONGEST_NAME = 255
