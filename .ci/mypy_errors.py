@@ -15,7 +15,7 @@ BASELINE = {
     "methods": 16,
     "models": 24,
     "papers": 23,
-    "pipelines": 45,
+    "pipelines": 38,
     "report": 4,
     "sweeps": 3,
     "testing": 23,

@@ -177,7 +177,8 @@ def make_setup(context: RunContext) -> Setup:
         partition.notes.append(
             "one client has all data, so a round is one epoch. training.clients_per_round and local_epochs are ignored"
         )
-    members, unseen = None, ()
+    members = None
+    unseen: tuple[int, ...] = ()
     if shares.unseen is not None:
         from knot_runner.data.images.held_out import unseen_clients
 

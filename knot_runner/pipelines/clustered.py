@@ -160,7 +160,7 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
     content: list[bytes | memoryview] = []
     for samples in sets:
         for array in (samples.points, samples.labels):
-            content += [f"{array.dtype} {array.shape}".encode(), memoryview(np.ascontiguousarray(array))]
+            content += [f"{array.dtype} {array.shape}".encode(), np.ascontiguousarray(array).data]
     used = without(asdict(otdd), "encoder", "features", "samples")
     if otdd.solver == "exact":
         used = without(used, "fedwad", "precision")

@@ -130,10 +130,16 @@ def distillation_costs(context: RunContext, federation: PartyFederation) -> Fact
             title = request_title(request)
             flops = counter.flops(request, artifact)
             earlier = stages.get(title, 0)
-            stages[title] = None if flops is None or earlier is None else earlier + flops
-            row = {"bytes_down": 0, "bytes_up": sent_bytes(request, artifact), "client_flops": 0, "server_flops": 0}
-            row["client_flops" if request.stage in AT_CLIENTS else "server_flops"] = flops
-            rows.append(row)
+            stages[title] = None
+            if flops is not None and earlier is not None:
+                stages[title] = earlier + flops
+            at_client = request.stage in AT_CLIENTS
+            rows.append({
+                "bytes_down": 0,
+                "bytes_up": sent_bytes(request, artifact),
+                "client_flops": flops if at_client else 0,
+                "server_flops": 0 if at_client else flops,
+            })  # fmt: skip
     sent = "every local model once, to the server" if federation.clients else "nothing, since there are no local models"
     return total_costs([summed_costs(rows)], None, sent, stages=stages)
 

@@ -50,8 +50,8 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     for name, part, class_names in sets:
         labels.append(part.labels + len(classes))
         classes += [f"{name}: {label}" for label in class_names]
-    names, parts, _ = zip(*sets, strict=True)
-    parts = same_dtype(*parts)
+    names, as_read, _ = zip(*sets, strict=True)
+    parts = same_dtype(*as_read)
     images = Images(np.concatenate([part.pixels for part in parts]), np.concatenate(labels))
     rows = np.split(np.arange(len(images)), np.cumsum(list(map(len, parts)))[:-1])
     nothing = np.empty(0, np.int64)
