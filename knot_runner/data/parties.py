@@ -35,7 +35,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     Raises:
         UserError: A party would have too few images.
     """
-    server, transfer, rest = _shared_out(task, shares, seed)
+    server, transfer, rest = divide_images(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
 
     def split(party: str, images: Images) -> dict[str, Examples | Images]:
@@ -57,14 +57,6 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
 
 
-def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
-    """Return ``task`` with the training images that :func:`image_parties` assigns to the clients.
-
-    Raises :class:`UserError`.
-    """
-    return dataclasses.replace(task, train=_shared_out(task, shares, seed)[2])
-
-
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients' rows and the transfer set's rows, both ascending.
 
@@ -76,8 +68,12 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
     return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
 
 
-def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients."""
+def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
+    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients.
+
+    Raises:
+        UserError: There are too few images.
+    """
     kept, taken = _cut("partition.server", task.train.labels, round(shares.server, 9), seed, "server")
     rest, server = task.train.take(kept), task.train.take(taken)
     if shares.transfer is None:
@@ -117,8 +113,7 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     Raises:
         UserError: A share leaves too few examples.
     """
-    rows: dict[str, int] = {}
-    splits: dict[str, Examples | Images] = {}
+    rows, splits = {}, {}
     if isinstance(task, PartyTask):
         splits.update({split: pooled_split(task, split) for split in TEXT_SPLITS})
         labels, rows = task.labels, task.rows
