@@ -61,10 +61,8 @@ class DataFolder:
 
     def file(self, path: Path) -> Path:
         """Check and return ``path``. Raises :class:`UserError` if ``path`` is not a file or the checksum is wrong."""
-        if path.is_dir():
-            raise UserError("file not found (this is a folder)", path)
         if not path.is_file():
-            raise UserError("file not found", path)
+            raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
         return path
 
@@ -111,7 +109,7 @@ def open_folder(root: Path | None) -> DataFolder:
         )
     if not root.is_dir():
         raise UserError(f"{root} is not a folder", "paths.data_dir")
-    path, checksums = root / CHECKSUMS, {}
+    path, checksums = root / CHECKSUMS, dict[str, str]()
     if not path.is_file():
         return DataFolder(root, checksums)
     with path.open(encoding="utf-8", errors="replace") as lines:

@@ -47,16 +47,13 @@ class Counts:
                 for split, counts in splits.items():
                     totals[split] = totals.get(split, 0) + counts
             parties = {"ALL": totals}
-        labeled, unlabeled = {}, {}
+        record: dict[str, Any] = {"classes": self.classes, "parties": {}}
         for name, splits in parties.items():
-            labeled[name] = {}
+            labeled = record["parties"][name] = {}
             for split, counts in splits.items():
-                *labeled[name][split], others = counts.tolist()
-                if others:
-                    unlabeled.setdefault(name, {})[split] = others
-        record = {"classes": self.classes, "parties": labeled}
-        if unlabeled:
-            record |= {"unlabeled": unlabeled}
+                *labeled[split], unlabeled = counts.tolist()
+                if unlabeled:
+                    record.setdefault("unlabeled", {}).setdefault(name, {})[split] = unlabeled
         return record
 
     def warnings(self, batch: int | None = None) -> list[str]:
@@ -110,9 +107,7 @@ class Counts:
         text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in present)
         if len(present) > MAX_LISTED:
             text = f"{len(present)} of {len(labels)} classes, {labels[present].min()} to {labels.max()} each"
-        if counts[-1]:
-            text += f", unlabeled={counts[-1]}"
-        return text
+        return text + (f", unlabeled={counts[-1]}" if counts[-1] else "")
 
     def _summary(self, split: str) -> str:
         rows = np.array([splits[split] for splits in self.parties.values() if split in splits])

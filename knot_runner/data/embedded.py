@@ -99,9 +99,8 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
     things, opinions = words.SENTIMENT[domain]
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
-        level, negation = label, ""
-        if rng.random() >= 0.7:
-            level = min(max(label + rng.choice((-1, 1)), 0), 4)
+        level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
+        negation = ""
         if level != 2 and rng.random() < 0.15:
             level, negation = 4 - level, "not "
         word = _telling_word(rng, opinions[level], words.COMMON_OPINIONS[level])
@@ -128,8 +127,7 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
     Each utterance is followed by up to ``context`` earlier utterances of the dialogue, newest first.
     """
     texts = []
-    dialogue = []
-    length = 0
+    dialogue, length = list[str](), 0
     for label in labels:
         if len(dialogue) == length:
             dialogue, length = [], rng.randint(4, 10)

@@ -56,9 +56,11 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
-            media = [column for column, feature in rows.features.items() if hasattr(feature, "decode")]
-            rows = enumerate(rows.remove_columns(media), 1)  # images and sounds need not be decoded
-            tables.setdefault(split, []).append(read_table(f"{label} {theirs}", rows, source.columns, source.where))
+            # images and sounds need not be decoded
+            rows = rows.remove_columns([name for name, feature in rows.features.items() if hasattr(feature, "decode")])
+            tables.setdefault(split, []).append(
+                read_table(f"{label} {theirs}", enumerate(rows, 1), source.columns, source.where)
+            )
     return tables
 
 
@@ -76,7 +78,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
             f"expected train, or train and test, got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
         )
     numbers = {}
-    parts, notes = {}, []
+    parts, notes = {}, list[str]()
     for part, split in source.splits.items():
         rows = load_split("task.hub", source, split, notes)
         parts[part] = _images(settings, source, f"{source.id} {split}", rows, numbers)

@@ -73,8 +73,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
     parts = {}
     for split, split_tables in tables.items():
         for table in split_tables:
-            short = folder.short(Path(table.source)) if folder else table.source
-            task.rows[short] = table.read
+            task.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
         parts[split] = to_examples(split_tables, name, data, settings.labels, settings.context)
     task.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
     return splits.complete_splits(name, parts, data.role, settings.split, task.notes)
@@ -87,11 +86,8 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
     source: LocalSource | HubSource | None = getattr(data, settings.source)
     if source is None:
         raise UserError(f"required by task.source={settings.source}, but not set", where)
-    if isinstance(source, LocalSource):
-        key, given = "files", source.files
-    else:
-        key, given = "splits", source.splits
-    splits.check_layout(f"{where}.{key}", {split for split, named in given.items() if named})
+    key = "files" if isinstance(source, LocalSource) else "splits"
+    splits.check_layout(f"{where}.{key}", {split for split, named in getattr(source, key).items() if named})
     columns, wanted = source.columns, "cannot use"
     if settings.kind == "inference":
         wanted = "needs"

@@ -48,8 +48,9 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
             parts |= {"test": task.test.take(test)}
         datasets[name] = Dataset(name, "local", parts)
     datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
-    public = {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
-    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", public)
+    datasets[TRANSFER] = Dataset(
+        TRANSFER, "transfer", {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
+    )
     notes = [*task.notes, *clients.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no class coordinates, so all distances are sqrt(2) (task.geometry=onehot)")

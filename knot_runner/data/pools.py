@@ -75,14 +75,19 @@ def labeled_sets(task: PartyTask) -> list[str]:
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets of ``task``, concatenated; the user of a text is the data set."""
-    sets = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
-    texts, pairs, labels = [], [], []
+    sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
+    texts, pairs, labels = list[str](), list[str](), []
     for part in sets.values():
         texts += part.texts
         pairs += part.pairs or []
         labels.append(part.labels)
-    users = np.repeat(np.arange(len(sets)), list(map(len, sets.values())))
-    return Examples(texts, pairs or None, np.concatenate(labels), _clients(sets), users)
+    return Examples(
+        texts,
+        pairs or None,
+        np.concatenate(labels),
+        _clients(sets),
+        np.repeat(np.arange(len(sets)), list(map(len, sets.values()))),
+    )
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
@@ -92,7 +97,7 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
         of_test = [None] * len(pool.test)
     clients = {"train": pool.train.clients[by], "test": of_test}
     digest = hashlib.sha256(f"{pool.digest} {by} {clients}".encode()).hexdigest()
-    numbers = {None: NOBODY}
+    numbers: dict[str | None, int] = {None: NOBODY}
     parts = {}
     for split, names in clients.items():
         users = np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], dtype=np.int64)
@@ -105,7 +110,7 @@ def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
 
     Clients with the same id in two data sets are different clients.
     """
-    joined = {kind: [] for part in sets.values() for kind in part.clients}
+    joined = {kind: list[str | None]() for part in sets.values() for kind in part.clients}
     for kind, clients in joined.items():
         for name, part in sets.items():
             for owner in part.clients.get(kind, [None] * len(part)):

@@ -67,7 +67,7 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     folder are checked once.
     """
     jobs = list(jobs)
-    seen, missing, tasks = {}, Counter(), []
+    seen, missing, tasks = {}, Counter[str](), []
     for settings in jobs:
         key = repr((settings.task, settings.transfer, settings.paths.data_dir))
         if key not in seen:
@@ -81,9 +81,7 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     problems = []
     for problem, count in missing.items():
         which = "all" if count == len(jobs) else f"{count} of"
-        if len(jobs) > 1:
-            problem += f" ({which} {len(jobs)} jobs)"
-        problems.append(problem)
+        problems.append(f"{problem} ({which} {len(jobs)} jobs)" if len(jobs) > 1 else problem)
     known = task_names(data_sets())
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
     return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

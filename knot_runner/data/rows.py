@@ -68,13 +68,13 @@ def read_table(
     Raises:
         UserError: A column exists in no record, no row is left, or the number of rows is not ``expected``.
     """
-    unseen = {columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue)} - {None}
+    unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
     allowed = {}
     for column, values in where.items():
         if not isinstance(values, list):
             values = [values]
         allowed[column] = set(map(identity, values))
-    known = set()
+    known = set[str]()
     rows, read, dropped = [], 0, 0
     for line, record in records:
         read += 1
@@ -115,7 +115,7 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     A dialogue consists of consecutive rows with the same id. The name of a dialogue is its id or, for an id that occurs
     again, ``id #2``, ``id #3``, ...
     """
-    times = Counter()
+    times = Counter[str]()
     for dialogue, members in groupby(rows, attrgetter("dialogue")):
         if dialogue is None:
             continue
@@ -187,7 +187,7 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
     The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
-    texts, earlier = [], deque(maxlen=previous)
+    texts, earlier = [], deque[str](maxlen=previous)
     for dialogue, members in groupby(rows, attrgetter("dialogue")):
         earlier.clear()
         for row in members:

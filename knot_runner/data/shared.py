@@ -51,4 +51,5 @@ class SharedTasks:
             self._tasks.move_to_end(key)
             if len(self._tasks) > KEPT_TASKS:
                 self._tasks.popitem(last=False)
-            return self._tasks[key]
+            task: Task = self._tasks[key]
+            return task

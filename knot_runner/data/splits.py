@@ -63,8 +63,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
     scikit-learn would take longer than a short run, and another version may sample other rows.
     """
-    taken = int(np.ceil(share * count))
-    return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
+    return np.sort(np.random.RandomState(seed).permutation(count)[: int(np.ceil(share * count))])
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -217,7 +216,8 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
     by_user = pd.Series(np.random.default_rng(seed).random(len(users))).groupby(users)
     sizes = by_user.transform("size")
     wanted = (sizes * share).round().clip(lower=1).clip(upper=sizes - 1)
-    return (by_user.rank() <= wanted).to_numpy()
+    is_taken: np.ndarray = (by_user.rank() <= wanted).to_numpy()
+    return is_taken
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:

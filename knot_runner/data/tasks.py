@@ -200,8 +200,10 @@ class ImageTask:
     @cached_property
     def digest(self) -> str:
         """Return the sha256 (hex) of the train images, the test images and the transfer images, if any."""
-        parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
-        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+        digests = f"{self.train.digest} {self.test.digest}"
+        if self.transfer is not None:
+            digests += f" {self.transfer.digest}"
+        return hashlib.sha256(digests.encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,8 +63,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     for size, odd in zip([shape[0], *spec.sizes][-2::-1], odd_sides[::-1], strict=True):
         up += [nn.ConvTranspose2d(channels, size, 4, 2, 1, output_padding=odd), nn.ReLU()]
         channels = size
-    encoder = nn.Sequential(*down, nn.Flatten())
-    return Autoencoder(encoder, nn.Sequential(*up[:-1]), math.prod(inner))
+    return Autoencoder(nn.Sequential(*down, nn.Flatten()), nn.Sequential(*up[:-1]), math.prod(inner))
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:

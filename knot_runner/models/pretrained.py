@@ -143,7 +143,5 @@ def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
 
 
 def _some(names: list[str]) -> str:
-    text = ", ".join(names[:_MAX_NAMES])
-    if len(names) > _MAX_NAMES:
-        text += f" and {len(names) - _MAX_NAMES} more"
-    return text
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -70,7 +70,7 @@ def tap_names(network: Network) -> list[str]:
     return list(_named_points(network))
 
 
-def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
+def _taps(network: Network, kind: str) -> list[str]:
     """Return the names of the network's taps of one ``kind`` in forward order.
 
     The values of ``block`` taps are feature maps of shape [B, C, H, W], those of ``layer`` taps vectors of shape [B,

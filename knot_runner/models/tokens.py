@@ -89,12 +89,10 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
         if not path.is_file():
             path = path.with_name("vocab.txt")
     try:
-        if revision is not None:
-            tokenizer = _own_tokenizer(source, revision)
-        elif path.is_dir():
-            tokenizer = _own_tokenizer(path, None)
-        else:
+        if revision is None and not path.is_dir():
             tokenizer = _file_tokenizer(path)
+        else:
+            tokenizer = _own_tokenizer(source if revision else path, revision)
     except UserError:
         raise
     except Exception as problem:  # transformers and tokenizers raise errors of many kinds
@@ -147,13 +145,15 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     normalizer, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
-    words = Counter()
+    words = Counter[str]()
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     learner = Tokenizer(models.BPE())
-    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
-    learner.train_from_iterator(Counter(dict(sorted(words.items()))).elements(), trainer)
-    used = Counter()
+    learner.train_from_iterator(
+        Counter(dict(sorted(words.items()))).elements(),
+        trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False),
+    )
+    used = Counter[str]()
     letters = {*ASCII, *_after_first(ASCII)}
     for word, count in words.items():
         pieces = learner.encode(word).tokens
@@ -185,15 +185,15 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     """
     from tokenizers import Tokenizer
 
-    truncation = tokenizer.truncation or {}
-    most = truncation.get("max_length", MAX_LENGTH)
+    truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
+    most = truncation["max_length"]
     if max_length > most:
         raise UserError(
             f"task.max_length={max_length} is larger than the {most} tokens that the "
             "tokenizer of model.vocab accepts. Lower task.max_length"
         )
     cut = Tokenizer.from_str(tokenizer.to_str())
-    cut.enable_truncation(max_length, strategy="longest_first", direction=truncation.get("direction", "right"))
+    cut.enable_truncation(max_length, strategy="longest_first", direction=truncation["direction"])
     return cut
 
 

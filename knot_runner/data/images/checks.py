@@ -100,7 +100,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     return ""
 
 
-def sides(shape: tuple[int, ...] | list[int]) -> str:
+def sides(shape: Iterable[int]) -> str:
     """Return a shape as text: ``3x32x32`` for channels, height and width."""
     return "x".join(map(str, shape))
 

@@ -101,8 +101,10 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
     for layout in CIFAR_LAYOUTS:
         if not names.isdisjoint(layout.files[part]):
             return layout
-    looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    raise UserError(f"no CIFAR {part} batches found. Looked for {looked}", path)
+    raise UserError(
+        f"no CIFAR {part} batches found. Looked for {', '.join(layout.files[part][0] for layout in CIFAR_LAYOUTS)}",
+        path,
+    )
 
 
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:

@@ -32,7 +32,7 @@ def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
     If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
     """
-    images = []
+    images: list[np.ndarray] = []
     for entry in settings.local.train:
         path = folder.path(entry)
         if not path.is_dir():

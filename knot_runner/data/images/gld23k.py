@@ -38,11 +38,14 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for entry in local.test:
         _add_rows(rows, folder, entry, classes, IMAGE, LABEL)
     pixels = _decode(folder, list(rows), settings.shape)
-    labels = np.array([label for _, label in rows.values()], dtype=np.int64)
+    labels = np.array([label for _, label in rows.values()], np.int64)
     numbers = {}
     users = [numbers.setdefault(user, len(numbers)) for user, _ in list(rows.values())[:count]]
-    train = Images(pixels[:count], labels[:count], np.array(users, dtype=np.int64))
-    return ImageParts(train, Images(pixels[count:], labels[count:]) if local.test else None, list(numbers))
+    return ImageParts(
+        Images(pixels[:count], labels[:count], np.array(users, np.int64)),
+        Images(pixels[count:], labels[count:]) if local.test else None,
+        list(numbers),
+    )
 
 
 def _add_rows(rows: _Rows, folder: DataFolder, entry: str, classes: int, *wanted: str) -> None:

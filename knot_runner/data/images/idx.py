@@ -76,8 +76,7 @@ def read_usps(
     """Yield the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
     for entry in entries:
         path = folder.file(folder.path(entry))
-        rows = [_digit(f"{path}: line {number}", line) for number, line in read_lines(path)]
-        table = np.array(rows, dtype=np.float32)
+        table = np.array([_digit(f"{path}: line {number}", line) for number, line in read_lines(path)], np.float32)
         pixels = (table[:, 1:].reshape(-1, 1, USPS_SIDE, USPS_SIDE) + 1) / 2
         yield path, Images(pixels, table[:, 0].astype(np.int64))
 

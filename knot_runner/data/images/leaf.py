@@ -77,9 +77,9 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int]) 
         flat.append(pixels if exact else unit_pixels(pixels, np.float32))
         labels += labels_of_writer
         users += [numbers[name]] * len(labels_of_writer)
-    of = np.array(users, dtype=np.int64)
-    files = np.array(list(home.values()), dtype=np.int64)[of]
-    return Images(np.concatenate(flat).reshape(-1, *shape), np.array(labels, dtype=np.int64), of, files)
+    of = np.array(users, np.int64)
+    files = np.array(list(home.values()), np.int64)[of]
+    return Images(np.concatenate(flat).reshape(-1, *shape), np.array(labels, np.int64), of, files)
 
 
 def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[tuple[str, Writer]]:

@@ -79,8 +79,7 @@ def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.ra
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     """Return each client's rows, ascending int64."""
     order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(clients + 1))
-    return np.split(order, bounds)[1:-1]
+    return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
@@ -205,9 +204,7 @@ def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: n
     for client_labels, client_counts in zip(labels, counts, strict=True):
         parts = []
         for label, count in zip(client_labels, client_counts, strict=True):
-            first = start[label]
-            if first + count > len(pools[label]):
-                first = 0
+            first = start[label] if start[label] + count <= len(pools[label]) else 0
             parts.append(pools[label][first : first + count])
             start[label] = first + count
         rows.append(np.sort(np.concatenate(parts)))

@@ -60,7 +60,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
             f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients",
             "partition.num_clients",
         )
-    partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
+    partition: Partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         raise UserError(
@@ -81,8 +81,8 @@ def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np
 
     Each client's test images follow the class proportions of its training images.
     """
-    test = follow_training(task, owner, clients, rng)
-    return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
+    test = client_rows(follow_training(task, owner, clients, rng), clients)
+    return Partition(client_names(clients), client_rows(owner, clients), test, _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
