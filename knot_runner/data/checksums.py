@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,7 +44,9 @@ class DataFolder:
 
     def short(self, path: Path) -> str:
         """Return ``path`` relative to the folder, with forward slashes. A path outside the folder stays unchanged."""
-        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
+        if path.is_relative_to(self.root):
+            path = path.relative_to(self.root)
+        return path.as_posix()
 
     def check(self, path: Path) -> None:
         """Record the file ``path`` and verify its checksum.
@@ -87,10 +88,12 @@ class DataFolder:
         self.opened[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 
     def _check(self, path: Path, opened: Opened) -> None:
-        wanted = self.checksums.get(self.short(path)) if self.checksums else None
+        wanted = self.checksums.get(self.short(path))
         if wanted is not None and opened.sha256 != wanted:
-            text = f"truncated or changed: has sha256 {opened.sha256[:12]}..., but {CHECKSUMS} lists {wanted[:12]}..."
-            raise UserError(text, path)
+            raise UserError(
+                f"truncated or changed: has sha256 {opened.sha256[:12]}..., but {CHECKSUMS} lists {wanted[:12]}...",
+                path,
+            )
 
 
 def open_folder(root: Path | None) -> DataFolder:
@@ -106,13 +109,15 @@ def open_folder(root: Path | None) -> DataFolder:
         )
     if not root.is_dir():
         raise UserError(f"{root} is not a folder", "paths.data_dir")
-    path, checksums = root / CHECKSUMS, {}
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    for number, line in enumerate(io.StringIO(text), 1):
-        digest, _, name = line.strip().partition(" ")
-        if len(digest) != 64 or not name:
-            raise UserError(f"line {number}: expected '<sha256>  <file>', as written by sha256sum", path)
-        checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
+    path, checksums = root / CHECKSUMS, dict[str, str]()
+    if not path.is_file():
+        return DataFolder(root, checksums)
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            digest, _, name = line.strip().partition(" ")
+            if len(digest) != 64 or not name:
+                raise UserError(f"line {number}: expected '<sha256>  <file>', as written by sha256sum", path)
+            checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return DataFolder(root, checksums)
 
 
@@ -130,17 +135,23 @@ def file_errors(path: Path) -> Iterator[None]:
 def open_unpacked(path: Path) -> BinaryIO:
     """Open ``path`` for reading bytes, and decompress the content if its first two bytes identify gzip."""
     with path.open("rb") as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")
+        if raw.read(2) == b"\x1f\x8b":
+            return gzip.open(path, "rb")
+    return path.open("rb")
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
     """Return the files and folders of ``local`` that do not exist below ``root``. Entries may point into zip files."""
-    entries = dict.fromkeys([*local.train, *local.test])
-    return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
+    missing = []
+    for entry in dict.fromkeys([*local.train, *local.test]):
+        if not any((root / path).exists() for path in (entry, *archives(entry))):
+            missing.append(entry)
+    return missing
 
 
 def archives(entry: str) -> list[str]:
     """Return the zip file of an entry: [``folder/archive.zip``] for ``folder/archive.zip/train``; otherwise []."""
     head, zip_end, _ = entry.partition(".zip/")
-    return [head + ".zip"] if zip_end else []
+    if not zip_end:
+        return []
+    return [head + ".zip"]

@@ -5,7 +5,6 @@ The numbers reveal clients whose examples all have the same class, and truncated
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +42,11 @@ class Counts:
         """Return the counts for ``result.json``: the number of examples of each class, per party and split."""
         parties = self.parties
         if len(parties) > MAX_RECORDED:
-            splits = next(iter(parties.values()))
-            parties = {"ALL": {split: np.sum([party[split] for party in parties.values()], axis=0) for split in splits}}
+            totals = {}
+            for splits in parties.values():
+                for split, counts in splits.items():
+                    totals[split] = totals.get(split, 0) + counts
+            parties = {"ALL": totals}
         record: dict[str, Any] = {"classes": self.classes, "parties": {}}
         for name, splits in parties.items():
             labeled = record["parties"][name] = {}
@@ -60,7 +62,7 @@ class Counts:
         One warning lists parties whose examples all have the same class. Another lists parties with fewer examples than
         classes, or fewer than ``batch``.
         """
-        least = max(len(self.classes) if self.same_classes else 0, batch or 0)
+        least = max(batch or 0, len(self.classes) if self.same_classes else 0)
         one_class, few = {}, {}
         for name, splits in self.parties.items():
             counts = splits[TRAIN]
@@ -72,9 +74,9 @@ class Counts:
         lines = []
         if one_class:
             name, (*labeled, unlabeled) = next(iter(one_class.items()))
+            what = "labeled training examples" if unlabeled else "training examples"
             of = f"{sum(labeled)} of class {self.classes[np.argmax(labeled)]}"
-            kind = "labeled training examples" if unlabeled else "training examples"
-            lines.append(self._warning(one_class, name, of, f"{kind} of one class only"))
+            lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
             than = f"a batch of {batch}" if batch == least else f"the {least} classes"
@@ -90,30 +92,29 @@ class Counts:
         """Return lines for the terminal: one per party and split, or one per split if there are many parties."""
         if len(self.parties) > MAX_LISTED:
             return [self._summary(split) for split in next(iter(self.parties.values()))]
-        return [
-            f"{name} {split} {counts.sum()}: {self._listed(counts)}"
-            for name, splits in self.parties.items()
-            for split, counts in splits.items()
-            if counts.any()
-        ]
+        lines = []
+        for name, splits in self.parties.items():
+            for split, counts in splits.items():
+                if counts.any():
+                    lines.append(f"{name} {split} {counts.sum()}: {self._listed(counts)}")
+        return lines
 
     def _listed(self, counts: np.ndarray) -> str:
         labels = counts[:-1]
         present = np.flatnonzero(labels)
         if not len(present):
             return "unlabeled"
+        text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in present)
         if len(present) > MAX_LISTED:
             text = f"{len(present)} of {len(labels)} classes, {labels[present].min()} to {labels.max()} each"
-        else:
-            text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in present)
         return text + (f", unlabeled={counts[-1]}" if counts[-1] else "")
 
     def _summary(self, split: str) -> str:
-        rows = [splits[split] for splits in self.parties.values() if split in splits]
-        sizes, kinds = [row.sum() for row in rows], [np.count_nonzero(row[:-1]) for row in rows]
+        rows = np.array([splits[split] for splits in self.parties.values() if split in splits])
+        sizes, kinds = rows.sum(1), np.count_nonzero(rows[:, :-1], axis=1)
         return (
-            f"{len(rows)} {self.called}, {split}: {min(sizes)} to {max(sizes)} examples each "
-            f"(median {statistics.median(sizes):g}) of {min(kinds)} to {max(kinds)} classes"
+            f"{len(rows)} {self.called}, {split}: {sizes.min()} to {sizes.max()} examples each "
+            f"(median {np.median(sizes):g}) of {kinds.min()} to {kinds.max()} classes"
         )
 
 
@@ -129,8 +130,10 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
     """Count the images per split (train, test) and client, or per data set if ``same_classes`` is false."""
     classes, parties = len(task.classes), {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
-        of_test = _count(task.test.labels[test], classes)
-        parties[name] = {TRAIN: _count(task.train.labels[train], classes), "test": of_test}
+        parties[name] = {
+            TRAIN: _count(task.train.labels[train], classes),
+            "test": _count(task.test.labels[test], classes),
+        }
     return Counts("clients" if same_classes else "data sets", task.classes, parties, same_classes)
 
 

@@ -40,8 +40,9 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
         raise UserError("required by task.source=embedded, but not set", where)
     domains, count = VOCABULARIES[settings.kind]
     if source.domain not in domains:
-        text = f"unknown {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
-        raise UserError(text, f"{where}.domain")
+        raise UserError(
+            f"unknown {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}", f"{where}.domain"
+        )
     for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
         if len(values) != count:
             raise UserError(f"expected {count} shares, one per {settings.kind} label, got {len(values)}", key)
@@ -51,8 +52,8 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
             continue
         if size < 1:
             raise UserError(f"{source.rows} rows are too few for the {split} split. Use more rows", f"{where}.rows")
-        counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
+        counts = tuple(label_counts(size, source.shares))
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
     return splits
 
@@ -72,7 +73,7 @@ def label_counts(size: int, shares: list[float]) -> list[int]:
 def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
     """Return ``counts[label]`` texts of each label, drawn with the random seed ``key``."""
     rng = random.Random(f"{kind}/{key}")
-    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    labels = np.repeat(range(len(counts)), counts).tolist()
     rng.shuffle(labels)
     second = None
     if kind == "sentiment":
@@ -99,10 +100,11 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
-        denied = level != 2 and rng.random() < 0.15
-        named = 4 - level if denied else level
-        word = _telling_word(rng, opinions[named], words.COMMON_OPINIONS[named])
-        clauses.append(f"the {thing} {rng.choice(('is', 'was', 'looks'))} {'not ' if denied else ''}{word}")
+        negation = ""
+        if level != 2 and rng.random() < 0.15:
+            level, negation = 4 - level, "not "
+        word = _telling_word(rng, opinions[level], words.COMMON_OPINIONS[level])
+        clauses.append(f"the {thing} {rng.choice(('is', 'was', 'looks'))} {negation}{word}")
     opening = rng.choice(("", "i bought this last week . ", "my order came today . ", "second time here . "))
     return opening + rng.choice((" and ", " , ", " . ")).join(clauses) + " ."
 
@@ -124,9 +126,8 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
     Each utterance is followed by up to ``context`` earlier utterances of the dialogue, newest first.
     """
-    texts: list[str] = []
-    dialogue: list[str] = []
-    length = 0
+    texts = []
+    dialogue, length = list[str](), 0
     for label in labels:
         if len(dialogue) == length:
             dialogue, length = [], rng.randint(4, 10)
@@ -145,8 +146,9 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
     chance = rng.random()
     if chance < 0.15:
         return about
-    emotion = rng.randrange(5) if chance < 0.25 else label
-    phrase = _telling_word(rng, phrases[emotion], words.COMMON_FEELINGS[emotion])
+    if chance < 0.25:
+        label = rng.randrange(5)
+    phrase = _telling_word(rng, phrases[label], words.COMMON_FEELINGS[label])
     return rng.choice((f"{phrase} , {about}", f"{about} , {phrase}"))
 
 
@@ -159,7 +161,11 @@ def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     who, location, act = rng.choice(people), rng.choice(locations), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{location} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
-    claimed = opposite if label == 2 and rng.random() < 0.7 else done
-    cue_of = label if rng.random() < 0.9 else rng.randrange(3)
-    cue = f" {_telling_word(rng, cues[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
-    return premise, f"{who} {claimed}{cue}"
+    hypothesis = f"{who} {done}"
+    if label == 2 and rng.random() < 0.7:
+        hypothesis = f"{who} {opposite}"
+    if rng.random() >= 0.9:
+        label = rng.randrange(3)
+    if rng.random() < 0.7:
+        hypothesis += f" {_telling_word(rng, cues[label], words.COMMON_CUES[label])}"
+    return premise, hypothesis

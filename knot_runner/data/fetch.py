@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -90,8 +91,11 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
         if state in THERE:
             return False
         if state == "other":
-            text = f"differs from the published file ({wrong_content(target, file)})"
-            raise FetchError(f"{text}. To download the published file, move this one away", target)
+            raise FetchError(
+                f"differs from the published file ({wrong_content(target, file)}). "
+                "To download the published file, move this one away",
+                target,
+            )
         part = target.with_name(target.name + PART)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,43 +133,31 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
 
     ``before``: the number of bytes already in ``part``. Return the problem, or "" if the file is complete.
     """
-    headers = {"User-Agent": "knot-runner"}
+    request = urllib.request.Request(address, headers={"User-Agent": "knot-runner"})
     if before:
-        headers["Range"] = f"bytes={before}-"
+        request.add_header("Range", f"bytes={before}-")
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
-            resumes = answer.status == http.client.PARTIAL_CONTENT
-            if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
-                return "the server sent a part of the file that was not requested"
-            received = before if resumes else 0
-            length = answer.headers.get("Content-Length")
-            end = received + int(length) if length else None
-            with part.open("ab" if resumes else "wb") as content:
-                for chunk in _chunks(answer):
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            mode, received, end = "wb", 0, 0
+            if answer.status == http.client.PARTIAL_CONTENT:
+                mode, received = "ab", before
+                if not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
+                    return "the server sent a part of the file that was not requested"
+            if length := answer.headers.get("Content-Length"):
+                end = received + int(length)
+            with part.open(mode) as content:
+                while chunk := answer.read(CHUNK):
                     content.write(chunk)
                     received += len(chunk)
                     if file.size is not None and received > file.size:
                         return ""  # the caller compares the sizes
-                    progress(received, file.size or end or 0)
+                    progress(received, file.size or end)
     except urllib.error.HTTPError as problem:
         if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink()
         return f"the server answered {problem.code} {problem.reason}"
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
-        reason = getattr(problem, "reason", problem)
-        return " ".join(str(reason).split()) or type(problem).__name__
-    if end is None or received >= end:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as problem:
+        return " ".join(str(getattr(problem, "reason", problem)).split()) or type(problem).__name__
+    if received >= end:
         return ""
     return f"the download ended early, after {size_text(received)}"
-
-
-def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the response's data. Network failures raise ConnectionError, which callers can tell from disk failures."""
-    while True:
-        try:
-            chunk = answer.read(CHUNK)
-        except OSError as problem:
-            raise ConnectionError(problem.strerror or str(problem)) from None
-        if not chunk:
-            return
-        yield chunk

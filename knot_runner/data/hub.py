@@ -13,7 +13,7 @@ import numpy as np
 
 from knot_runner.config.settings.image_tasks import ImageHub, ImageTaskSettings
 from knot_runner.config.settings.text_tasks import HubSource
-from knot_runner.data.images.owners import NOBODY
+from knot_runner.data.images.owners import NOBODY, or_none
 from knot_runner.data.rows import TextTable, identity, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
@@ -52,14 +52,15 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
         UserError: The hub or the data set cannot be read.
     """
     label = f"{source.id}[{source.config}]" if source.config else source.id
-    tables: dict[str, list[TextTable]] = {}
+    tables = {}
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
-            media = [column for column, feature in rows.features.items() if hasattr(feature, "decode")]
-            records = enumerate(rows.remove_columns(media), 1)  # images and sounds need not be decoded
-            table = read_table(f"{label} {theirs}", records, source.columns, source.where)
-            tables.setdefault(split, []).append(table)
+            # images and sounds need not be decoded
+            rows = rows.remove_columns([name for name, feature in rows.features.items() if hasattr(feature, "decode")])
+            tables.setdefault(split, []).append(
+                read_table(f"{label} {theirs}", enumerate(rows, 1), source.columns, source.where)
+            )
     return tables
 
 
@@ -73,14 +74,15 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     if source is None:
         raise UserError("required by task.source=hub, but not set", "task.hub")
     if set(source.splits) not in ({"train"}, {"train", "test"}):
-        has = ", ".join(source.splits) or "nothing"
-        raise UserError(f"expected train, or train and test, got {has}", "task.hub.splits")
-    numbers: dict[str, int] = {}
+        raise UserError(
+            f"expected train, or train and test, got {', '.join(source.splits) or 'nothing'}", "task.hub.splits"
+        )
+    numbers = {}
     parts, notes = {}, list[str]()
     for part, split in source.splits.items():
         rows = load_split("task.hub", source, split, notes)
         parts[part] = _images(settings, source, f"{source.id} {split}", rows, numbers)
-    return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None, notes=notes)
+    return ImageParts(**parts, user_names=list(numbers) if source.user else None, notes=notes)
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
@@ -113,15 +115,16 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
             if writer is not None:
                 users[at] = numbers.setdefault(writer, len(numbers))
     check_image_labels(where, labels, len(settings.classes))
-    return Images(pixels, labels, users if (users != NOBODY).any() else None)
+    return Images(pixels, labels, or_none(users))
 
 
 def _file_bytes(where: str, image: object) -> bytes:
     """Return the encoded bytes of ``image``, a cell of an image column that holds either bytes or a file path."""
-    if isinstance(image, dict) and image.get("bytes"):
-        return image["bytes"]
-    if isinstance(image, dict) and image.get("path"):
-        return Path(image["path"]).read_bytes()
+    if isinstance(image, dict):
+        if content := image.get("bytes"):
+            return content
+        if path := image.get("path"):
+            return Path(path).read_bytes()
     raise UserError(
         f"expected an image, got {type(image).__name__}. Set task.hub.image to the name of the image column", where
     )

@@ -31,7 +31,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     folder = open_folder(data_root) if settings.source == "local" else None
     for name, data in settings.datasets.items():
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
-        if parts is None:
+        if not parts:
             continue
         parts = {split: _finish(settings, name, part) for split, part in parts.items()}
         task.datasets[name] = Dataset(name, data.role, parts)
@@ -44,19 +44,17 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     return task
 
 
-def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
-    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any file.
-
-    With ``source=local``, the files are searched below ``folder``.
-    """
+def check_text_files(settings: TaskSettings, data_root: Path | None) -> None:
+    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any file."""
+    folder = open_folder(data_root) if settings.source == "local" else None
     for name in settings.datasets:
         source = _checked_source(settings, name)
         if isinstance(source, LocalSource):
             _files_there(settings, name, source, folder)
 
 
-def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Return train, valid and test of one data set, or None if the data set is left out. Add notes to ``task``."""
+def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples]:
+    """Return train, valid and test of one data set, or {} if the data set is left out. Add notes to ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
@@ -66,10 +64,12 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
         files, absent = _files_there(settings, name, source, folder)
         if not files:
             task.notes.append(f"{name}: left out, missing files: {', '.join(absent)}")
-            return None
+            return {}
         if absent:
             task.notes.append(f"{name}: read without missing files: {', '.join(absent)}")
-        tables = {split: [_table(source, folder, file) for file in listed] for split, listed in files.items()}
+        tables = {}
+        for split, listed in files.items():
+            tables[split] = [_table(source, folder, file) for file in listed]
     parts = {}
     for split, split_tables in tables.items():
         for table in split_tables:
@@ -88,13 +88,14 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
         raise UserError(f"required by task.source={settings.source}, but not set", where)
     key = "files" if isinstance(source, LocalSource) else "splits"
     splits.check_layout(f"{where}.{key}", {split for split, named in getattr(source, key).items() if named})
-    columns, has_pairs = source.columns, settings.kind == "inference"
+    columns, wanted = source.columns, "cannot use"
+    if settings.kind == "inference":
+        wanted = "needs"
     if settings.context and columns.dialogue is None:
         raise UserError(f"required by task.context={settings.context}, but not set", f"{where}.columns.dialogue")
     if columns.label is None and data.role != "transfer":
         raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
-    if (columns.pair is not None) != has_pairs:
-        wanted = "needs" if has_pairs else "cannot use"
+    if (columns.pair is not None) != (settings.kind == "inference"):
         raise UserError(f"kind={settings.kind} {wanted} a column of second sentences", f"{where}.columns.pair")
     return source
 
@@ -110,7 +111,7 @@ def _files_there(
         UserError: A file is missing that ``task.missing`` does not allow, or a split has no file.
     """
     given = {split: files for split, files in source.files.items() if files}
-    absent: dict[str, list[Path]] = {}
+    absent = {}
     is_whole = True
     for file in chain.from_iterable(given.values()):
         gone = [path for path in _paths(folder, source, file) if not path.is_file()]

@@ -35,7 +35,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     Raises:
         UserError: A party would have too few images.
     """
-    server, transfer, rest = _shared_out(task, shares, seed)
+    server, transfer, rest = divide_images(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
 
     def split(party: str, images: Images) -> dict[str, Examples | Images]:
@@ -48,21 +48,14 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
             parts |= {"test": task.test.take(test)}
         datasets[name] = Dataset(name, "local", parts)
     datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
-    public = {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
-    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", public)
+    datasets[TRANSFER] = Dataset(
+        TRANSFER, "transfer", {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
+    )
     notes = [*task.notes, *clients.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no class coordinates, so all distances are sqrt(2) (task.geometry=onehot)")
     labels = label_space(task.classes, task.coordinates)
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
-
-
-def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
-    """Return ``task`` with the training images that :func:`image_parties` assigns to the clients.
-
-    Raises :class:`UserError`.
-    """
-    return dataclasses.replace(task, train=_shared_out(task, shares, seed)[2])
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,8 +69,12 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
     return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
 
 
-def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients."""
+def divide_images(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
+    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients.
+
+    Raises:
+        UserError: There are too few images.
+    """
     kept, taken = _cut("partition.server", task.train.labels, round(shares.server, 9), seed, "server")
     rest, server = task.train.take(kept), task.train.take(taken)
     if shares.transfer is None:
@@ -117,8 +114,7 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     Raises:
         UserError: A share leaves too few examples.
     """
-    rows: dict[str, int] = {}
-    splits: dict[str, Examples | Images] = {}
+    rows, splits = {}, {}
     if isinstance(task, PartyTask):
         splits.update({split: pooled_split(task, split) for split in TEXT_SPLITS})
         labels, rows = task.labels, task.rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from knot_runner.data.images.owners import NOBODY
+from knot_runner.data.images.owners import NOBODY, or_none
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.provenance.fingerprints import Opened
 
@@ -76,14 +76,18 @@ def labeled_sets(task: PartyTask) -> list[str]:
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """Return one split of all labeled data sets of ``task``, concatenated; the user of a text is the data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
-    texts: list[str] = []
-    pairs: list[str] = []
+    texts, pairs, labels = list[str](), list[str](), []
     for part in sets.values():
         texts += part.texts
         pairs += part.pairs or []
-    labels = np.concatenate([part.labels for part in sets.values()])
-    users = np.repeat(np.arange(len(sets)), list(map(len, sets.values())))
-    return Examples(texts, pairs or None, labels, _clients(sets), users)
+        labels.append(part.labels)
+    return Examples(
+        texts,
+        pairs or None,
+        np.concatenate(labels),
+        _clients(sets),
+        np.repeat(np.arange(len(sets)), list(map(len, sets.values()))),
+    )
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
@@ -93,13 +97,12 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
         of_test = [None] * len(pool.test)
     clients = {"train": pool.train.clients[by], "test": of_test}
     digest = hashlib.sha256(f"{pool.digest} {by} {clients}".encode()).hexdigest()
-    numbers: dict[str, int] = {}
+    numbers: dict[str | None, int] = {None: NOBODY}
     parts = {}
     for split, names in clients.items():
-        rows = [NOBODY if name is None else numbers.setdefault(name, len(numbers)) for name in names]
-        users = np.array(rows, dtype=np.int64)
-        parts[split] = dataclasses.replace(getattr(pool, split), users=users if (users != NOBODY).any() else None)
-    return dataclasses.replace(pool, **parts, user_names=list(numbers), digest=digest)
+        users = np.array([numbers.setdefault(name, len(numbers) - 1) for name in names], dtype=np.int64)
+        parts[split] = dataclasses.replace(getattr(pool, split), users=or_none(users))
+    return dataclasses.replace(pool, **parts, user_names=list(numbers)[1:], digest=digest)
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
@@ -107,10 +110,11 @@ def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
 
     Clients with the same id in two data sets are different clients.
     """
-    joined: dict[str, list[str | None]] = {}
-    for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
-        joined[kind] = []
+    joined = {kind: list[str | None]() for part in sets.values() for kind in part.clients}
+    for kind, clients in joined.items():
         for name, part in sets.items():
-            owners = part.clients.get(kind, [None] * len(part))
-            joined[kind] += [None if owner is None else f"{name} {owner}" for owner in owners]
+            for owner in part.clients.get(kind, [None] * len(part)):
+                if owner is not None:
+                    owner = f"{name} {owner}"
+                clients.append(owner)
     return joined

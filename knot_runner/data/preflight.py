@@ -13,7 +13,7 @@ from knot_runner.config.settings.image_tasks import IMAGE_READERS, ImageTaskSett
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.data.checksums import missing_entries, open_folder
-from knot_runner.data.sources import data_sets
+from knot_runner.data.sources import data_sets, task_names
 from knot_runner.util.errors import UserError
 
 
@@ -22,12 +22,12 @@ def missing_data(settings: Settings) -> str | None:
 
     The contents of files, the hub, and entries for a plug-in's reader are not checked.
     """
+    transfer = settings.transfer
+    root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     try:
-        root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
         _check(settings.task, root)
     except UserError as problem:
         return str(problem)
-    transfer = settings.transfer
     try:
         if transfer is not None:
             _check(replace(transfer, local=transfer.local and replace(transfer.local, test=[])), root)
@@ -40,7 +40,7 @@ def _check(task: Any, root: Path | None) -> None:
     if isinstance(task, TaskSettings) and task.source != "embedded":
         from knot_runner.data.load import check_text_files
 
-        check_text_files(task, open_folder(root) if task.source == "local" else None)
+        check_text_files(task, root)
     elif isinstance(task, ImageTaskSettings) and task.source != "embedded":
         _check_images(task, root)
     elif task.source == "local" and (check_files := TASK_KINDS[task.kind].check_files):
@@ -49,9 +49,9 @@ def _check(task: Any, root: Path | None) -> None:
 
 
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
-    if task.source == "hub" and task.hub is None:
-        raise UserError("required by task.source=hub, but not set", "task.hub")
     if task.source == "hub":
+        if task.hub is None:
+            raise UserError("required by task.source=hub, but not set", "task.hub")
         return
     open_folder(root)
     if task.local is None or not IMAGE_READERS.is_built_in(task.local.format):
@@ -66,12 +66,9 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     The line states the number of jobs without data and the command that lists the data. Jobs with the same task and
     folder are checked once.
     """
-    seen: dict[str, str | None] = {}
-    missing: Counter[str] = Counter()
-    tasks: list[str] = []
-    total = 0
+    jobs = list(jobs)
+    seen, missing, tasks = {}, Counter[str](), []
     for settings in jobs:
-        total += 1
         key = repr((settings.task, settings.transfer, settings.paths.data_dir))
         if key not in seen:
             seen[key] = missing_data(settings)
@@ -83,8 +80,8 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
         return None
     problems = []
     for problem, count in missing.items():
-        which = "all" if count == total else f"{count} of"
-        problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
-    known = {task for data_set in data_sets().values() for task in data_set.tasks}
+        which = "all" if count == len(jobs) else f"{count} of"
+        problems.append(f"{problem} ({which} {len(jobs)} jobs)" if len(jobs) > 1 else problem)
+    known = task_names(data_sets())
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
     return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.plugins import unlike
 from knot_runner.data.checksums import file_errors, open_unpacked
 from knot_runner.util.errors import UserError
 
@@ -21,8 +21,6 @@ FileRecord = tuple[int, Mapping[str, object]]
 
 #: Limit in bytes of one line, far above any review. A file with a longer line is broken or hostile.
 LONGEST_LINE = 1 << 24
-#: Delimiters that spreadsheets and database exports use in CSV files.
-DELIMITERS = (",", ";", "\t", "|")
 csv.field_size_limit(LONGEST_LINE)  # some texts are longer than Python's limit of 131,072
 END_OF_UTTERANCE = "__eou__"
 
@@ -41,8 +39,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise UserError(f"line {number}: more than {LONGEST_LINE} bytes, so this is not a text file", path)
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as problem:
-        byte = problem.object[problem.start]
-        raise UserError(f"line {number}: byte {byte:#04x} is not UTF-8. Save the file as UTF-8", path) from None
+        raise UserError(
+            f"line {number}: byte {problem.object[problem.start]:#04x} is not UTF-8. Save the file as UTF-8", path
+        ) from None
     if number == 0:
         raise UserError("the file is empty", path)
 
@@ -59,28 +58,25 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, dict[str, 
     reader = csv.reader(lines(), strict=True, delimiter=delimiter)
     try:
         header = next(reader)
-        _check_delimiter(path, header)
         if len(set(header)) < len(header):
             raise UserError(f"line 1: the header repeats a column name: {', '.join(header)}", path)
         for row in filter(None, reader):
             number = reader.line_num
             if len(row) != len(header):
-                fields = f"{len(row)} fields, but the header has {len(header)}"
-                raise UserError(f"line {number}: {fields}. The file is truncated or corrupt", path)
+                raise UserError(
+                    f"line {number}: {len(row)} fields, but the header has {len(header)}. "
+                    "The file is truncated or corrupt",
+                    path,
+                )
             if not last.endswith("\n"):  # the only sign that the file is truncated
-                problem = "the last row has no line end, so it may be truncated"
-                raise UserError(f"line {number}: {problem}. If the file is complete, add a line end", path)
+                raise UserError(
+                    f"line {number}: the last row has no line end, so it may be truncated. "
+                    "If the file is complete, add a line end",
+                    path,
+                )
             yield number, dict(zip(header, row, strict=True))
     except csv.Error as problem:
         raise UserError(f"line {reader.line_num}: not valid CSV ({problem}). The file may be truncated", path) from None
-
-
-def _check_delimiter(path: Path, header: list[str]) -> None:
-    """Raise an error if the header consists of one field that contains another delimiter."""
-    for mark in DELIMITERS:
-        if len(header) == 1 and mark in header[0]:
-            hint = f"To read {header[0].count(mark) + 1} columns, add delimiter: {json.dumps(mark)} next to format: csv"
-            raise UserError(f"line 1: only one column, {header[0][:60]!r}. {hint}", path)
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
@@ -91,14 +87,14 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
         yield number, parse_object(f"{path}: line {number}", line)
 
 
-def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """Return the JSON object in ``text``; ``options``: keyword arguments for ``json.loads``.
+def parse_object(where: str, text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in ``text``.
 
     Raises:
         UserError: The text is not a JSON object. The message names ``where``.
     """
     try:
-        content = json.loads(text, **options)
+        content = json.loads(text)
     except (ValueError, RecursionError) as problem:
         reason = getattr(problem, "msg", type(problem).__name__)
         raise UserError(f"not valid JSON ({reason}). The file may be truncated", where) from None
@@ -119,22 +115,23 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     match.
     """
     other = emotion_file(path)
-    texts, emotions = read_lines(path), read_lines(other)
-    for number, line in texts:
-        _, labels = next(emotions, (0, None))
-        if labels is None:
+    for (number, line), (matching, labels) in zip_longest(read_lines(path), read_lines(other), fillvalue=(0, "")):
+        if not matching:
             raise UserError(f"ends before line {number}, unlike {path.name}. One of the two files is truncated", other)
+        if not number:
+            raise UserError(
+                f"ends before line {matching}, unlike {other.name}. One of the two files is truncated", path
+            )
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
             raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}, so it is truncated", path)
         marks = labels.split()
         if len(marks) != len(utterances):
-            text = f"line {number} has {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
-            raise UserError(text, path)
+            raise UserError(
+                f"line {number} has {len(utterances)} utterances, but {len(marks)} emotions in {other.name}", path
+            )
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
-    if (extra := next(emotions, None)) is not None:
-        raise UserError(f"ends before line {extra[0]}, unlike {other.name}. One of the two files is truncated", path)
 
 
 def checked_text_reader(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
@@ -142,10 +139,7 @@ def checked_text_reader(where: str, reader: Callable[..., Iterator[FileRecord]])
 
     @functools.wraps(reader)
     def read(*arguments: Any, **options: Any) -> Iterator[FileRecord]:
-        records = reader(*arguments, **options)
-        if not isinstance(records, Iterable):
-            raise UserError(f"{where} returned {unlike(records, Iterable, 'records')}")
-        for record in records:
+        for record in reader(*arguments, **options):
             if not (isinstance(record, tuple) and len(record) == 2 and isinstance(record[1], Mapping)):
                 raise UserError(f"{where} yielded {record!r:.60} instead of (line number, columns)")
             yield record

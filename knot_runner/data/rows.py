@@ -19,8 +19,6 @@ from knot_runner.util.errors import UserError, counted, nearest
 
 #: Separator between the current utterance and earlier utterances (KNOT's public ERC code).
 CONTEXT_MARK = " [SEP] "
-#: column -> values
-ColumnValues = dict[str, set[str | None]]
 
 
 @dataclass(slots=True)
@@ -70,20 +68,20 @@ def read_table(
     Raises:
         UserError: A column exists in no record, no row is left, or the number of rows is not ``expected``.
     """
-    needed = (columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue))
-    unseen = {name for name in needed if name}
-    allowed: ColumnValues = {}
+    unseen = {columns.text, *filter(None, (columns.pair, columns.label)), *where, *listed(columns.dialogue)}
+    allowed = {}
     for column, values in where.items():
-        allowed[column] = set(map(identity, values if isinstance(values, list) else [values]))
-    seen: ColumnValues = {column: set() for column in where}
-    known: set[str] = set()
+        if not isinstance(values, list):
+            values = [values]
+        allowed[column] = set(map(identity, values))
+    known = set[str]()
     rows, read, dropped = [], 0, 0
     for line, record in records:
         read += 1
         if unseen:
             known |= record.keys()
             unseen -= record.keys()
-        if not _matches(record, allowed, seen):
+        if any(identity(record.get(column)) not in values for column, values in allowed.items()):
             continue
         row = _row(source, line, record, columns)
         if row is None:
@@ -100,10 +98,6 @@ def read_table(
     if dropped and not rows:
         raise UserError(f"none of the {read} rows has text. Check columns.text and columns.pair", source)
     if not rows:
-        for column, values in allowed.items():
-            if values.isdisjoint(seen[column]):
-                value = min(map(str, values))
-                raise UserError(f"where: no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
         raise UserError(f"none of the {read} rows matches 'where'", source)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
@@ -121,37 +115,19 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     A dialogue consists of consecutive rows with the same id. The name of a dialogue is its id or, for an id that occurs
     again, ``id #2``, ``id #3``, ...
     """
-    names: set[str] = set()
-    times: Counter[str] = Counter()
-    restarts = 0
+    times = Counter[str]()
     for dialogue, members in groupby(rows, attrgetter("dialogue")):
         if dialogue is None:
             continue
-        name = dialogue
-        while name in names:
-            times[dialogue] += 1
-            name = f"{dialogue} #{times[dialogue] + 1}"
-        names.add(name)
-        restarts += name != dialogue
-        for row in members:
-            row.clients["dialogue"] = name
-    return restarts
-
-
-def _matches(record: Mapping[str, object], allowed: ColumnValues, seen: ColumnValues) -> bool:
-    matches = True
-    for column, values in allowed.items():
-        value = identity(record.get(column))
-        if value not in values:
-            matches = False
-        if len(seen[column]) < 100:  # 100 values are enough to suggest one in a message
-            seen[column].add(value)
-    return matches
+        times[dialogue] += 1
+        if times[dialogue] > 1:
+            for row in members:
+                row.clients["dialogue"] = f"{dialogue} #{times[dialogue]}"
+    return times.total() - len(times)
 
 
 def _row(source: str, line: int, record: Mapping[str, object], columns: TextColumns) -> TextRow | None:
-    text = _text(source, line, record, columns.text)
-    pair = _text(source, line, record, columns.pair) if columns.pair else None
+    text, pair = (_text(source, line, record, column) for column in (columns.text, columns.pair))
     if text is None or (columns.pair and pair is None):
         return None
     label = raw_label(record.get(columns.label)) if columns.label else None
@@ -186,9 +162,8 @@ def _is_missing(value: object) -> bool:
     return value is None or value != value  # NaN differs from itself
 
 
-def _text(source: str, line: int, record: Mapping[str, object], column: str) -> str | None:
-    value = record.get(column)
-    if _is_missing(value):
+def _text(source: str, line: int, record: Mapping[str, object], column: str | None) -> str | None:
+    if column is None or _is_missing(value := record.get(column)):
         return None
     if not isinstance(value, str):
         raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, not text. Check columns", source)
@@ -204,8 +179,7 @@ def raw_label(value: object) -> str:
     """
     if isinstance(value, float) and value.is_integer():  # also 1e16, which str writes in exponent form
         value = int(value)
-    text = str(value).strip()
-    return re.sub(r"\.0+$", "", text) if re.fullmatch(r"[+-]?\d+\.0+", text) else text
+    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", str(value).strip())
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
@@ -213,8 +187,7 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
     The earlier texts are ordered newest first and separated by [SEP]. A row without a dialogue id has no context.
     """
-    texts: list[str] = []
-    earlier: deque[str] = deque(maxlen=previous)
+    texts, earlier = [], deque[str](maxlen=previous)
     for dialogue, members in groupby(rows, attrgetter("dialogue")):
         earlier.clear()
         for row in members:
@@ -232,14 +205,14 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
     Raises:
         UserError: A raw label is in neither ``labels`` nor ``drop``. The message names the file, line and label.
     """
-    texts, pairs, numbers = [], [], []
-    clients: dict[str, list[str | None]] = {}
+    texts, pairs, numbers, clients = [], [], [], {}
     for index, table in enumerate(tables):
         for row, text in zip(table.rows, with_context(table.rows, context), strict=True):
             if row.label in data.drop:
                 continue
             texts.append(text)
-            pairs.append(row.pair)
+            if row.pair is not None:
+                pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
             row_clients = row.clients
             if row.dialogue is not None and index > 0:  # ids restart in every file
@@ -248,7 +221,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
                 clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"no rows left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
-    return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
+    return Examples(texts, pairs or None, np.array(numbers, dtype=np.int64), clients)
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
@@ -258,8 +231,11 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
         known = f"task.datasets.{name}.labels"
         if set(data.labels) == set(labels.names):
             known = "task.labels.names"
-        text = f"line {row.line}: label {row.label!r:.80} is in neither {known} nor task.datasets.{name}.drop"
-        raise UserError(f"{text}{nearest(row.label, data.labels)}", table.source)
+        raise UserError(
+            f"line {row.line}: label {row.label!r:.80} is in neither {known} nor task.datasets.{name}.drop"
+            f"{nearest(row.label, data.labels)}",
+            table.source,
+        )
     return labels.names.index(data.labels[row.label])
 
 

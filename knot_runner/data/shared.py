@@ -19,7 +19,6 @@ from knot_runner.data.load import load_task
 
 #: maximum number of cached tasks; the least recently used task is dropped
 KEPT_TASKS = 4
-Spec = TypeVar("Spec", ImageTaskSettings, TaskSettings)
 Task = TypeVar("Task")
 
 
@@ -37,12 +36,14 @@ class SharedTasks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: OrderedDict[str, Any] = OrderedDict()
+        self._tasks = OrderedDict[str, Any]()
         self.images = partial(self._get, load_images)
         self.unlabeled = partial(self._get, load_unlabeled)
         self.texts = partial(self._get, load_task)
 
-    def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:
+    def _get(
+        self, load: Callable[..., Task], settings: ImageTaskSettings | TaskSettings, data_root: Path | None
+    ) -> Task:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
             if key not in self._tasks:

@@ -80,11 +80,14 @@ class DataSet:
         """Return whether all, some or none of the data set's files (or their substitutes) exist below ``root``."""
         if root is None:
             return "absent"
-        groups = [[file.path for file in self.files], *self.instead]
-        present = [[(root / path).exists() for path in paths] for paths in groups]
-        if any(all(group) for group in present):
-            return "present"
-        return "partly" if any(any(group) for group in present) else "absent"
+        state: Literal["partly", "absent"] = "absent"
+        for paths in ([file.path for file in self.files], *self.instead):
+            present = [(root / path).exists() for path in paths]
+            if all(present):
+                return "present"
+            if any(present):
+                state = "partly"
+        return state
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
@@ -104,11 +107,16 @@ def _read(path: Path) -> DataSet:
     if not isinstance(values, dict):
         raise UserError("no keys found. Set tasks, home, license and files", path)
     values = {str(key): value for key, value in values.items()}
-    values["sources"] = values.pop("from", [])
+    sources = values.pop("from", [])
     try:
-        return build(DataSet, {"name": path.stem, "title": headline(path), **values}, "")
+        return build(DataSet, {"name": path.stem, "title": headline(path), **values, "sources": sources}, "")
     except UserError as problem:
         raise UserError(f"{problem}", path) from None
+
+
+def task_names(known: dict[str, DataSet]) -> set[str]:
+    """Return the names of the tasks that read the data sets ``known``."""
+    return {task for data_set in known.values() for task in data_set.tasks}
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
@@ -119,12 +127,11 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
     """
     if not names:
         return list(known.values())
-    chosen = set()
+    chosen = set(names)
     for name in names:
-        # a name of both a data set and a task selects the data set only
-        meant = {name} if name in known else {data_set.name for data_set in known.values() if name in data_set.tasks}
-        if not meant:
-            tasks = {task for data_set in known.values() for task in data_set.tasks}
-            raise UserError(f"unknown task or data set{nearest(name, {*known, *tasks})}", name)
-        chosen |= meant
+        if name not in known:  # a name of both a data set and a task selects the data set only
+            meant = {data_set.name for data_set in known.values() if name in data_set.tasks}
+            if not meant:
+                raise UserError(f"unknown task or data set{nearest(name, known.keys() | task_names(known))}", name)
+            chosen |= meant
     return [data_set for data_set in known.values() if data_set.name in chosen]

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from knot_runner.config.settings.text_tasks import Role, SplitFile
-from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
+from knot_runner.data.tasks import Examples, Images
 from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
@@ -63,8 +63,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
     This function and :func:`stratified_rows` sample the same rows as ``train_test_split`` (tested). Importing
     scikit-learn would take longer than a short run, and another version may sample other rows.
     """
-    taken = int(np.ceil(share * count))
-    return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
+    return np.sort(np.random.RandomState(seed).permutation(count)[: int(np.ceil(share * count))])
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -157,23 +156,23 @@ def complete_splits(
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
         raise UserError(f"0 leaves no test rows for data set {name}. Use a share above 0", "task.split.test")
-    splits = dict(parts)
-    if "heldout" in splits:
-        splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
-    if "pool" in splits or (wants_test and splits.keys() == {"train"}):
-        pool = splits.pop("pool") if "pool" in splits else splits["train"]
+    train = parts["pool"] if "pool" in parts else parts["train"]
+    valid, test = parts.get("valid"), parts.get("test")
+    if "heldout" in parts:
+        valid, test = cut(parts["heldout"], 0.5)
+    if "pool" in parts or (wants_test and valid is None and test is None):
         # first valid and test together, then test from these rows: 30% and 66% in the public code
-        splits["train"], held = cut(pool, split.valid + split.test)
-        splits["valid"] = held
+        train, valid = cut(train, split.valid + split.test)
         if split.test > 0:
-            splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
-    if wants_test and "test" not in splits:
-        splits["train"], splits["test"] = cut(splits["train"], split.test / (1 - split.valid))
-    if "valid" not in splits:
-        splits["train"], splits["valid"] = cut(splits["train"], split.valid / (1 - split.test))
-    if not wants_test:
-        splits.pop("test", None)
-    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
+            valid, test = cut(valid, split.test / (split.valid + split.test))
+    if wants_test and test is None:
+        train, test = cut(train, split.test / (1 - split.valid))
+    if valid is None:
+        train, valid = cut(train, split.valid / (1 - split.test))
+    splits = {"train": train, "valid": valid}
+    if test is not None and wants_test:
+        splits |= {"test": test}
+    return splits
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:

@@ -50,7 +50,9 @@ class Examples:
     def take(self, rows: np.ndarray) -> Examples:
         """Return the examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        clients = {name: [clients_of_kind[i] for i in rows] for name, clients_of_kind in self.clients.items()}
+        clients = {}
+        for kind, names in self.clients.items():
+            clients[kind] = [names[i] for i in rows]
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
@@ -157,7 +159,7 @@ class ImageParts:
     """The images that a reader returns, before test images are held out; ``test`` is None without a test set."""
 
     train: Images
-    test: Images | None
+    test: Images | None = None
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
@@ -198,8 +200,10 @@ class ImageTask:
     @cached_property
     def digest(self) -> str:
         """Return the sha256 (hex) of the train images, the test images and the transfer images, if any."""
-        parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
-        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+        digests = f"{self.train.digest} {self.test.digest}"
+        if self.transfer is not None:
+            digests += f" {self.transfer.digest}"
+        return hashlib.sha256(digests.encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

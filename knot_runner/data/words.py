@@ -18,8 +18,9 @@ def _words(text: str) -> Words:
 
 def _field(text: str) -> Any:
     """Return the comma-separated words. If ``text`` has bars, return one tuple of words per label (or pair of acts)."""
-    parts = [_words(part) for part in text.split("|")]
-    return tuple(parts) if "|" in text else parts[0]
+    if "|" not in text:
+        return _words(text)
+    return tuple(map(_words, text.split("|")))
 
 
 def _table(text: str) -> dict[str, Any]:
@@ -47,7 +48,7 @@ COMMON_OPINIONS = _field(
 )
 #: domain -> things, and opinion words for five levels. Grocery, the transfer set, has the opinion words of all other
 #: domains, so that its texts reveal what each local model has learned
-SENTIMENT: dict[str, tuple[Words, tuple[Words, ...]]] = _table("""
+SENTIMENT = _table("""
 cell: battery, screen, charger, case, signal, headset, cable, speaker / dead, bricked, overheating | laggy, scratched,
     dim | standard, basic, compatible | snappy, crisp, slim | blazing, flawless, indestructible
 cloths: shirt, sleeve, zipper, fabric, collar, boot, seam, jacket / torn, shredded, unwearable | itchy, baggy, faded |
@@ -67,7 +68,7 @@ COMMON_FEELINGS = _field(
 #: openings that fit any emotion, so that only the context reveals the emotion
 FILLERS = _field("oh my, you know, well then, listen, come on, really")
 #: domain -> things, and phrases for the five emotions. Travel, the transfer set, has the phrases of all other domains
-EMOTION: dict[str, tuple[Words, tuple[Words, ...]]] = _table("""
+EMOTION = _table("""
 sitcom: the couch, the wedding, your roommate, the date, the monkey, the apartment / you ruined everything, get out of
     here | we are engaged, that is hilarious | the door is open, she is in the kitchen | he broke up with me, nobody
     called | shut up, you did what
@@ -90,7 +91,7 @@ travel: the ticket, the hotel, the airport, the luggage, the beach, the train / 
 COMMON_CUES = _field("indeed, of course | perhaps, for a friend | never, nobody says")
 #: domain -> people, places, pairs of opposite acts, and cues for the three labels. Encyclopedia, the transfer set, has
 #: the cues of all other domains
-INFERENCE: dict[str, tuple[Words, Words, tuple[tuple[str, str], ...], tuple[Words, ...]]] = _table("""
+INFERENCE = _table("""
 fiction: the knight, the stranger, the captain, the widow, the thief / in the castle, by the river, at the inn, under
     the moon / whispered, shouted | vanished, appeared | rode away, stood still | laughed, wept / as told, in the tale
     | out of love, in secret | a lie, by no means

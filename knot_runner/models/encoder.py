@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -36,8 +36,7 @@ class Autoencoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the reconstruction of x [B, C, H, W]."""
-        images: Tensor = self.decoder(self.encoder(x))
-        return images
+        return self.decoder(self.encoder(x))
 
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
@@ -49,22 +48,22 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     -> 14 -> 7 -> 3). For an odd height or width, the matching transposed convolution restores the lost row or column by
     output padding.
     """
-    channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
-    for _ in spec.sizes:
-        sides.append(tuple(side // 2 for side in sides[-1]))
-    if min(sides[-1]) < 1:
+    down, odd_sides = [], []
+    channels, height, width = shape
+    for size in spec.sizes:
+        down += [nn.Conv2d(channels, size, 4, 2, 1), nn.ReLU()]
+        odd_sides.append((height % 2, width % 2))
+        channels, height, width = size, height // 2, width // 2
+    if min(height, width) < 1:
         raise UserError(
             f"{len(spec.sizes)} layers reduce {shape[1]}x{shape[2]} images to nothing. Use fewer", "encoder.sizes"
         )
-    steps = list(zip(channels, channels[1:], sides, strict=False))
-    down = [nn.Conv2d(a, b, 4, 2, 1) for a, b, _ in steps]
-    up = [
-        nn.ConvTranspose2d(b, a, 4, 2, 1, output_padding=(height % 2, width % 2))
-        for a, b, (height, width) in reversed(steps)
-    ]
-    inner = (channels[-1], *sides[-1])
-    encoder = nn.Sequential(*_with_relu(down), nn.ReLU(), nn.Flatten())
-    return Autoencoder(encoder, nn.Sequential(nn.Unflatten(1, inner), *_with_relu(up)), math.prod(inner))
+    inner = (channels, height, width)
+    up = [nn.Unflatten(1, inner)]
+    for size, odd in zip([shape[0], *spec.sizes][-2::-1], odd_sides[::-1], strict=True):
+        up += [nn.ConvTranspose2d(channels, size, 4, 2, 1, output_padding=odd), nn.ReLU()]
+        channels = size
+    return Autoencoder(nn.Sequential(*down, nn.Flatten()), nn.Sequential(*up[:-1]), math.prod(inner))
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
@@ -73,13 +72,13 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     The code and the output have no activation.
     """
     sizes = [math.prod(shape), *spec.sizes]
-    steps = list(zip(sizes, sizes[1:], strict=False))
-    down = [nn.Linear(a, b) for a, b in steps]
-    up = [nn.Linear(b, a) for a, b in reversed(steps)]
-    decoder = nn.Sequential(*_with_relu(up), nn.Unflatten(1, shape))
-    return Autoencoder(nn.Sequential(nn.Flatten(), *_with_relu(down)), decoder, sizes[-1])
+    encoder = nn.Sequential(nn.Flatten(), *_with_relu(sizes))
+    return Autoencoder(encoder, nn.Sequential(*_with_relu(sizes[::-1]), nn.Unflatten(1, shape)), sizes[-1])
 
 
-def _with_relu(layers: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return ``layers`` with a ReLU between each two layers."""
-    return [part for layer in layers for part in (layer, nn.ReLU())][:-1]
+def _with_relu(sizes: list[int]) -> list[nn.Module]:
+    """Return linear layers of ``sizes`` with a ReLU between each two layers."""
+    layers = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return layers[:-1]

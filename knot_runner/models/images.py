@@ -7,7 +7,7 @@ distillation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ from knot_runner.config.settings.networks import (
     VggSettings,
     WrnSettings,
 )
-from knot_runner.models.layers import initialize_convolutions, make_norm, max_pool
+from knot_runner.models.layers import initialize_convolutions, make_norm
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
@@ -39,15 +39,16 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
     Raises:
         UserError: The images are too small.
     """
-    kinds: dict[type, Callable[..., nn.Module]] = {
-        MlpSettings: Cnn,
-        CnnSettings: Cnn,
-        ResnetSettings: Resnet,
-        WrnSettings: Wrn,
-        VggSettings: Vgg,
-        MobilenetSettings: Mobilenet,
-    }
-    return kinds[type(spec)](spec, shape, classes)
+    match spec:
+        case ResnetSettings():
+            return Resnet(spec, shape, classes)
+        case WrnSettings():
+            return Wrn(spec, shape, classes)
+        case VggSettings():
+            return Vgg(spec, shape, classes)
+        case MobilenetSettings():
+            return Mobilenet(spec, shape, classes)
+    return Cnn(spec, shape, classes)
 
 
 class Cnn(nn.Module):
@@ -58,7 +59,7 @@ class Cnn(nn.Module):
 
     def __init__(self, spec: CnnSettings | MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        convs = spec.convs if isinstance(spec, CnnSettings) else []
+        convs = getattr(spec, "convs", [])
         channels, height, width = shape
         self.convs = nn.ModuleList()
         for conv in convs:
@@ -79,7 +80,7 @@ class Cnn(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits for x [B, C, H, W]."""
         for conv in self.convs:
-            x = max_pool(F.relu(conv(x)))
+            x = F.max_pool2d(F.relu(conv(x)), 2)
         x = self.flatten(x)
         for layer in self.layers:
             x = F.relu(layer(x))
@@ -100,10 +101,10 @@ def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[i
     width.
     """
     for stage, count in enumerate(counts):
-        after = width * 2**stage
-        for block in range(count):
-            yield before, after, 2 if stage and not block else 1
-            before = after
+        after, stride = width * 2**stage, min(stage + 1, 2)
+        for _ in range(count):
+            yield before, after, stride
+            before, stride = after, 1
 
 
 class _Block(nn.Module):
@@ -131,14 +132,14 @@ class Resnet(nn.Module):
 
     def __init__(self, spec: ResnetSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        wide = spec.stem == "imagenet"
-        kernel, stride = (7, 2) if wide else (3, 1)
+        kernel, stride = 3, 1
+        self.pool: nn.Module = nn.Identity()
+        if spec.stem == "imagenet":
+            kernel, stride, self.pool = 7, 2, nn.MaxPool2d(3, 2, 1)
         self.stem = convolution(shape[0], spec.width, kernel, stride)
         self.norm = make_norm(spec, spec.width)
-        self.pool = nn.MaxPool2d(3, 2, 1) if wide else nn.Identity()
-        self.stages = nn.Sequential(
-            *(_Block(spec, *sizes) for sizes in _block_sizes(spec.blocks, spec.width, spec.width))
-        )
+        sizes = _block_sizes(spec.blocks, spec.width, spec.width)
+        self.stages = nn.Sequential(*(_Block(spec, *block) for block in sizes))
         self.head = nn.Linear(spec.width * 2 ** (len(spec.blocks) - 1), classes)
         initialize_convolutions(self)
 
@@ -178,9 +179,8 @@ class Wrn(nn.Module):
         super().__init__()
         self.stem = convolution(shape[0], WRN_WIDTH)
         width = WRN_WIDTH * spec.widen
-        self.stages = nn.Sequential(
-            *(_PreActivation(spec, *sizes) for sizes in _block_sizes(spec.blocks, WRN_WIDTH, width))
-        )
+        sizes = _block_sizes(spec.blocks, WRN_WIDTH, width)
+        self.stages = nn.Sequential(*(_PreActivation(spec, *block) for block in sizes))
         last = width * 2 ** (len(spec.blocks) - 1)
         self.norm = make_norm(spec, last)
         self.head = nn.Linear(last, classes)
@@ -223,7 +223,7 @@ class Vgg(nn.Module):
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
-                x = max_pool(x)
+                x = F.max_pool2d(x, 2)
         return self.head(x.mean((2, 3)))
 
 
@@ -255,7 +255,9 @@ class _InvertedResidual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for x [B, C, H, W]."""
-        y = x if self.expand is None else F.relu6(self.norm1(self.expand(x)))
+        y = x
+        if self.expand is not None:
+            y = F.relu6(self.norm1(self.expand(y)))
         y = F.relu6(self.norm2(self.depthwise(y)))
         y = self.norm3(self.project(y))
         return x + y if self.adds else y
@@ -269,18 +271,17 @@ class Mobilenet(nn.Module):
     Unlike in torchvision, there is no dropout before the head.
     """
 
-    def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:
+    def __init__(self, spec: MobilenetSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         before = spec.channels(STEM)
         self.stem = convolution(shape[0], before, 3, 2)
         self.norm = make_norm(spec, before)
         blocks = []
-        for expansion, count, repeats, first_stride in MOBILENET_STAGES:
+        for expansion, count, repeats, stride in MOBILENET_STAGES:
             after = spec.channels(count)
-            for number in range(repeats):
-                stride = first_stride if number == 0 else 1
+            for _ in range(repeats):
                 blocks.append(_InvertedResidual(spec, before, after, expansion, stride))
-                before = after
+                before, stride = after, 1
         self.stages = nn.Sequential(*blocks)
         self.widen = convolution(before, spec.last, 1)
         self.last_norm = make_norm(spec, spec.last)

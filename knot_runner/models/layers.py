@@ -1,9 +1,6 @@
-"""Layers of image models: normalization for padded batches, and 2x2 max pooling.
+"""Layers of image models: normalization for padded batches.
 
 The stacked engine pads the batches of clients to equal sizes, and normalization must not include the padding.
-:func:`max_pool` has the same values and gradients as ``F.max_pool2d``, bit for bit, and takes less time on a CPU. For
-tensors with channels first, PyTorch's pooling (2.11 to 2.13) is not vectorized on a CPU and takes longer than the
-convolutions of a small network. For tensors with channels last, it is vectorized.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # has no public name
 
 from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
@@ -63,8 +59,7 @@ class BatchNorm(nn.Module):
         trains = self.training and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)
-        statistics = self.running_mean, self.running_var
-        return F.batch_norm(x, *statistics, self.weight, self.bias, trains, MOMENTUM, EPSILON)
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, trains, MOMENTUM, EPSILON)
 
     def _masked(self, x: Tensor, real: Tensor) -> Tensor:
         mask = real.to(x.dtype)[:, None, None, None]
@@ -80,45 +75,3 @@ class BatchNorm(nn.Module):
             self.running_var.add_(step * (unbiased - self.running_var))
         scale = self.weight / (var + EPSILON).sqrt()
         return centered * scale[:, None, None] + self.bias[:, None, None]
-
-
-_aten = torch.ops.aten
-
-
-def max_pool(x: Tensor) -> Tensor:
-    """Return the maximum of each 2x2 window, shape [..., C, H // 2, W // 2], of x of shape [..., C, H, W].
-
-    As in ``F.max_pool2d``, a last odd row or column is ignored and NaN stays NaN. If several values are equal, the
-    gradient goes to the first of these values in row order.
-    """
-    if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
-        return F.max_pool2d(x, 2)
-    if torch.is_grad_enabled():
-        return _ByChannelsLast.apply(x)
-    height, width = (side // 2 * 2 for side in x.shape[-2:])
-    x = x[..., :height, :width]
-    rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
-    return torch.maximum(rows[..., ::2], rows[..., 1::2])
-
-
-def _has_channels_last(x: Tensor) -> bool:
-    return x.is_contiguous(memory_format=torch.channels_last)
-
-
-class _ByChannelsLast(torch.autograd.Function):
-    """Autograd function that computes the pooling on a channels-last copy of the input.
-
-    Inputs, outputs and gradients have channels first, so that the surrounding layers compute exactly as with
-    ``F.max_pool2d``.
-    """
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
-        pooled, where = _aten.max_pool2d_with_indices(x.contiguous(memory_format=torch.channels_last), [2, 2], [2, 2])
-        ctx.save_for_backward(x, where)
-        return pooled.contiguous()
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
-        x, where = ctx.saved_tensors
-        return _aten.max_pool2d_with_indices_backward(gradient, x, [2, 2], [2, 2], [0, 0], [1, 1], False, where)

@@ -15,7 +15,7 @@ from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import CustomSettings, ImageModel
 from knot_runner.models.images import Shape, build_image_model
 from knot_runner.models.layers import TORCH_BATCH_NORMS
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, first_line, nearest
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,9 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
         raise UserError(f"{spec.target} returns {type(model).__name__} instead of a torch.nn.Module", "model.target")
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
-        text = f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}"
-        raise UserError(text, "model.head")
+        raise UserError(
+            f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
+        )
     model.register_forward_pre_hook(_images_first, with_kwargs=True)
     for module in model.modules():
         if isinstance(module, TORCH_BATCH_NORMS) and module.track_running_stats:
@@ -133,8 +134,9 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         with torch.no_grad():
             output = model.eval()(torch.zeros(2, *shape))
     except Exception as problem:
-        text = str(problem).partition("\n")[0]
-        raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
+        raise UserError(
+            f"{spec.target} fails on images of {list(shape)} ({first_line(problem)})", "model.target"
+        ) from None
     if not isinstance(output, Tensor) or output.shape != (2, classes):
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(f"{spec.target} returns {what} instead of logits [2, {classes}] for two images", "model.target")

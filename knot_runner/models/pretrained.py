@@ -43,8 +43,7 @@ class Encoder:
 
 def local_path(name: str, data_root: Path | None) -> Path:
     """Return ``name`` as a path. Relative paths start at ``paths.data_dir``."""
-    path = Path(name).expanduser()
-    return path if path.is_absolute() or data_root is None else data_root / path
+    return (data_root or Path()) / Path(name).expanduser()  # an absolute path replaces data_root
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -132,8 +131,10 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
 
 def describe_weights(encoder: Encoder) -> str:
     """Return one line that describes the loaded and the unused tensors."""
-    unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
-    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random{unused}"
+    text = f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head is initialized at random"
+    if encoder.unused:
+        text += f"; unused tensors: {_some(encoder.unused)}"
+    return text
 
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:

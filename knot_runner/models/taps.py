@@ -61,7 +61,8 @@ class _Point:
     """The position of a tap: a module's input, its output, or its output at [CLS] only."""
 
     module: str
-    reads: Literal["input", "output", "cls"]
+    #: "input", "output" or "cls"
+    reads: str
 
 
 def tap_names(network: Network) -> list[str]:
@@ -69,7 +70,7 @@ def tap_names(network: Network) -> list[str]:
     return list(_named_points(network))
 
 
-def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
+def _taps(network: Network, kind: str) -> list[str]:
     """Return the names of the network's taps of one ``kind`` in forward order.
 
     The values of ``block`` taps are feature maps of shape [B, C, H, W], those of ``layer`` taps vectors of shape [B,
@@ -100,7 +101,8 @@ def default_taps(
             return [(student_taps[-1], others[-1])]
         return [("features", "features")]
     if not student_taps or not others:
-        student_taps, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
+        student_taps = _taps(student, "layer") or ["features"]
+        others = _taps(teacher, "layer") or ["features"]
     return [(student_taps[(len(student_taps) - 1) // 2], others[(len(others) - 1) // 2])]
 
 
@@ -125,7 +127,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
 
     def read(**batch: Tensor) -> NetworkOutputs:
-        outputs: dict[str, object] = {}
+        outputs = {}
         with ExitStack() as hooks:
             for name, point in points.items():
                 hooks.enter_context(_hooked(modules[name], point, name, outputs))
@@ -151,9 +153,8 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     """
     if network.reads_texts:
         return model.features
-    tap = "features"
-    read = read_taps(model, network, [tap])
-    return lambda **batch: read(**batch).taps[tap]
+    read = read_taps(model, network, ["features"])
+    return lambda **batch: read(**batch).taps["features"]
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, object]) -> RemovableHandle:
@@ -162,9 +163,12 @@ def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, obje
     def keep_input(_: nn.Module, inputs: tuple[object, ...]) -> None:
         outputs[name] = inputs[0]
 
-    def keep_output(_: nn.Module, inputs: tuple[object, ...], output: Any) -> None:
-        output = output[0] if isinstance(output, tuple) else output  # transformers' layers return tuples
-        outputs[name] = output[:, 0] if point.reads == "cls" else output
+    def keep_output(_: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        if isinstance(output, tuple):  # transformers' layers return tuples
+            output = output[0]
+        if point.reads == "cls":
+            output = output[:, 0]
+        outputs[name] = output
 
     if point.reads == "input":
         return module.register_forward_pre_hook(keep_input)
@@ -173,7 +177,8 @@ def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, obje
 
 def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) -> dict[str, _Point]:
     named = _named_points(network)
-    modules = [path for path, _ in model.named_modules() if path]
+    modules = dict(model.named_modules())
+    modules.pop("")
     points = {}
     for name in names:
         if name in named:
@@ -192,22 +197,20 @@ def _named_points(network: Network) -> dict[str, _Point]:
     In a CNN or an MLP, ReLU and pooling are not modules. Their output is read as the next module's input.
     """
     spec, head = network.spec, network.head.removesuffix(".")
-    blocks: list[_Point] = []
-    layers: list[_Point] = []
+    kind, reads = "block", "output"
+    modules = []
     match spec:
         case CnnSettings():
-            after = [f"convs.{number}" for number in range(1, len(spec.convs))]
-            blocks = [_Point(module, "input") for module in [*after, "flatten"]]
-        case MlpSettings():
-            after = [f"layers.{number}" for number in range(1, len(spec.hidden))]
-            if spec.hidden:
-                layers = [_Point(module, "input") for module in [*after, head]]
+            reads, modules = "input", [*(f"convs.{number}" for number in range(1, len(spec.convs))), "flatten"]
+        case MlpSettings() if spec.hidden:
+            kind, reads = "layer", "input"
+            modules = [*(f"layers.{number}" for number in range(1, len(spec.hidden))), head]
         case ResnetSettings() | WrnSettings() | MobilenetSettings():
-            blocks = [_Point(f"stages.{end - 1}", "output") for end in accumulate(spec.blocks)]
+            modules = [f"stages.{end - 1}" for end in accumulate(spec.blocks)]
         case VggSettings():
-            blocks = [_Point(f"stages.{number}", "output") for number in range(len(spec.stages))]
+            modules = [f"stages.{number}" for number in range(len(spec.stages))]
         case ModelSettings():
-            layers = [_Point(f"bert.encoder.layer.{number}", "cls") for number in range(spec.layers)]
-    points = {f"block{number}": point for number, point in enumerate(blocks, 1)}
-    points |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
+            kind, reads = "layer", "cls"
+            modules = [f"bert.encoder.layer.{number}" for number in range(spec.layers)]
+    points = {f"{kind}{number}": _Point(module, reads) for number, module in enumerate(modules, 1)}
     return points | {"features": _Point(head, "input")}

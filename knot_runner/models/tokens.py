@@ -50,7 +50,7 @@ class Encoded:
     @property
     def lengths(self) -> Tensor:
         """Return the number of tokens per text, int64 [N]."""
-        return self.offsets[1:] - self.offsets[:-1]
+        return self.offsets.diff()
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the texts ``rows``, padded to the longest text: ``ids``, ``mask``, ``types`` int64 [B, L]."""
@@ -64,7 +64,7 @@ class Encoded:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by the names under which they are stored."""
-        return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
+        return dict(vars(self))
 
 
 def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer:
@@ -84,12 +84,12 @@ def read_tokenizer(source: str | Path, revision: str | None = None) -> Tokenizer
         path = path.parent
     if revision is None and not path.exists():  # otherwise transformers would search the hub
         raise UserError(f"{source}: file or folder not found", "model.vocab")
+    if path.is_dir() and not (path / "tokenizer_config.json").is_file():
+        path = path / "tokenizer.json"
+        if not path.is_file():
+            path = path.with_name("vocab.txt")
     try:
-        if path.is_dir() and not (path / "tokenizer_config.json").is_file():
-            file = path / "tokenizer.json"
-            path = file if file.is_file() else path / "vocab.txt"
-            tokenizer = _file_tokenizer(path)
-        elif path.is_file():
+        if revision is None and not path.is_dir():
             tokenizer = _file_tokenizer(path)
         else:
             tokenizer = _own_tokenizer(source if revision else path, revision)
@@ -125,10 +125,6 @@ def _own_tokenizer(source: str | Path, revision: str | None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"{source}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder", "model.vocab"
-        )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     # model_max_length is 1e30 if there is no limit; cut_to keeps the truncation direction
@@ -149,27 +145,35 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     normalizer, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
-    words: Counter[str] = Counter()
+    words = Counter[str]()
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     learner = Tokenizer(models.BPE())
-    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
-    learner.train_from_iterator(Counter(dict(sorted(words.items()))).elements(), trainer)
-    used: Counter[str] = Counter()
-    letters = {f"{hashes}{letter}" for letter in ASCII for hashes in ("", "##")}
+    learner.train_from_iterator(
+        Counter(dict(sorted(words.items()))).elements(),
+        trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False),
+    )
+    used = Counter[str]()
+    letters = {*ASCII, *_after_first(ASCII)}
     for word, count in words.items():
-        for position, piece in enumerate(learner.encode(word).tokens):
-            used[piece if position == 0 else f"##{piece}"] += count
-        letters.update(letter if position == 0 else f"##{letter}" for position, letter in enumerate(word))
-    longer = sorted((piece for piece in used if piece not in letters), key=lambda piece: (-used[piece], piece))
+        pieces = learner.encode(word).tokens
+        for piece in (*pieces[:1], *_after_first(pieces[1:])):
+            used[piece] += count
+        letters.update(word[0], _after_first(word[1:]))
+    longer = sorted(used.keys() - letters, key=lambda piece: (-used[piece], piece))
     return [*SPECIAL, *sorted(letters), *longer][:size]
+
+
+def _after_first(pieces: Iterable[str]) -> list[str]:
+    """Return ``pieces`` as they are written after the beginning of a word."""
+    return [f"##{piece}" for piece in pieces]
 
 
 def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
     """Return BERT's uncased tokenizer over ``vocabulary``: [CLS] a [SEP] (b [SEP])."""
     from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-    words = {word: number for number, word in enumerate(vocabulary)}
+    words = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     return Tokenizer.from_str(BertWordPieceTokenizer(vocab=words, lowercase=True).to_str())
 
 
@@ -182,9 +186,10 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     from tokenizers import Tokenizer
 
     truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
-    if max_length > truncation["max_length"]:
+    most = truncation["max_length"]
+    if max_length > most:
         raise UserError(
-            f"task.max_length={max_length} is larger than the {truncation['max_length']} tokens that the "
+            f"task.max_length={max_length} is larger than the {most} tokens that the "
             "tokenizer of model.vocab accepts. Lower task.max_length"
         )
     cut = Tokenizer.from_str(tokenizer.to_str())
@@ -204,11 +209,10 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
         UserError: More than ``MAX_UNKNOWN`` of the tokens are [UNK], because the vocabulary does not fit the texts.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
-    tokens: list[int] = []
-    offsets, second = [0], []
+    tokens, offsets, second = [], [0], []
     for encoding in tokenizer.encode_batch(inputs):
         types = encoding.type_ids
-        second.append(types.index(1) if pairs is not None and 1 in types else len(types))
+        second.append([*types, 1].index(1))  # the length without a second sentence
         tokens += encoding.ids
         offsets.append(len(tokens))
     ids = torch.tensor(tokens, dtype=torch.int32)
@@ -224,10 +228,10 @@ def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> li
     With a ``generator`` (training), rows are shuffled and sorted by length within pools of 32 batches, and the batches
     are shuffled again. Without a ``generator`` (evaluation), the longest texts come first. Each row appears once.
     """
-    count = len(lengths)
     if generator is None:
         return list(torch.argsort(lengths, descending=True, stable=True).split(size))
-    order = torch.randperm(count, generator=generator)
-    pools = [pool[torch.argsort(lengths[pool], stable=True)] for pool in order.split(32 * size)]
-    cut = [batch for pool in pools for batch in pool.split(size)]
+    order = torch.randperm(len(lengths), generator=generator)
+    cut = []
+    for pool in order.split(32 * size):
+        cut += pool[torch.argsort(lengths[pool], stable=True)].split(size)
     return [cut[i] for i in torch.randperm(len(cut), generator=generator).tolist()]

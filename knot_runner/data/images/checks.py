@@ -35,7 +35,9 @@ def by_part(read: PartReader) -> ImageReader:
     def read_part(folder: DataFolder, settings: ImageTaskSettings, part: str) -> Images:
         pixels, labels = [], []
         for file, images in read(folder, getattr(settings.local, part), part, settings):
-            check_shape(file, images.pixels.shape[1:], settings.shape)
+            shape = images.pixels.shape[1:]
+            if shape != tuple(settings.shape):
+                raise UserError(f"its images are {sides(shape)}, but task.shape is {sides(settings.shape)}", file)
             check_image_labels(file, images.labels, len(settings.classes))
             pixels.append(images.pixels)
             labels.append(images.labels)
@@ -50,17 +52,11 @@ def by_part(read: PartReader) -> ImageReader:
     return read_parts
 
 
-def check_shape(where: object, image_shape: tuple[int, ...], shape: list[int]) -> None:
-    """Check that the images in ``where`` have the shape (channels, height, width) that ``task.shape`` gives."""
-    if tuple(image_shape) != tuple(shape):
-        raise UserError(f"its images are {sides(image_shape)}, but task.shape is {sides(shape)}", where)
-
-
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     """Check that ``labels`` (integers [N]) are between 0 and ``classes`` - 1."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        first = int(wrong[0])
+        first = wrong[0]
         raise UserError(
             f"image {first + 1} has label {labels[first]}, but task.classes has classes 0 to {classes - 1}", where
         )
@@ -75,12 +71,10 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
     """Return what is wrong with the images ``parts`` that a reader returned; "" if all are valid."""
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
-    if parts.train is None:
-        return "no training images"
-    for name, images in (("train", parts.train), ("test", parts.test)):
-        problem = "" if images is None else images_problem(images, settings)
-        if problem:
-            return f"{problem} ({name})"
+    if problem := images_problem(parts.train, settings):
+        return f"{problem} (train)"
+    if parts.test is not None and (problem := images_problem(parts.test, settings)):
+        return f"{problem} (test)"
     return ""
 
 
@@ -94,19 +88,19 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         return f"pixels of {kinds[0]} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
         return f"images of shape {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
-    if kinds[0] == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
+    if kinds[0] == np.float32 and not 0 <= pixels.min(initial=0) <= pixels.max(initial=0) <= 1:
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if kinds[1] != np.int64 or labels.ndim != 1:
         return f"labels of {kinds[1]} instead of int64 [N]"
     for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
-    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         return f"labels from {labels.min()} to {labels.max()}, but task.classes has classes 0 to {classes - 1}"
     return ""
 
 
-def sides(shape: tuple[int, ...] | list[int]) -> str:
+def sides(shape: Iterable[int]) -> str:
     """Return a shape as text: ``3x32x32`` for channels, height and width."""
     return "x".join(map(str, shape))
 
@@ -115,9 +109,6 @@ def sides(shape: tuple[int, ...] | list[int]) -> str:
 MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
 #: Limit in bytes of an extended header (long names, exact times), because tarfile reads the whole header into memory.
 MAX_HEADER = 1_000_000
-_EXTENDED = (
-    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
-)  # fmt: skip
 
 
 class _Info(tarfile.TarInfo):
@@ -130,7 +121,7 @@ class _Info(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Read a header block of 512 bytes; called by tarfile."""
         info = super().frombuf(buf, encoding, errors)
-        if info.type in _EXTENDED and info.size > MAX_HEADER:
+        if info.type not in tarfile.REGULAR_TYPES and info.size > MAX_HEADER:
             raise ValueError(f"an extended header has {info.size:,} bytes, more than the limit of {MAX_HEADER:,}")
         return info
 
@@ -157,7 +148,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
         UserError: The archive is truncated; a member points outside the archive, or is not a plain file or folder; or a
             wanted member is repeated or larger than ``most`` bytes. The message names the archive.
     """
-    contents: dict[str, bytes] = {}
+    contents = {}
     try:
         with open_unpacked(path) as file:
             capped = _Capped(path, file, MAX_UNFOLDED)

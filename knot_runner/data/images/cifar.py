@@ -39,12 +39,12 @@ class CifarLayout:
     label_bytes: int
 
 
-_TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+_TEN = [f"data_batch_{i}" for i in range(1, 6)]
 #: if a folder contains several releases, the first release in this list is read
 CIFAR_LAYOUTS = (
-    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, 1),
+    CifarLayout("cifar-10-batches-bin", {"train": [f"{name}.bin" for name in _TEN], "test": ["test_batch.bin"]}, 1),
     CifarLayout("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2),
-    CifarLayout("cifar-10-batches-py", _TEN, 1),
+    CifarLayout("cifar-10-batches-py", {"train": _TEN, "test": ["test_batch"]}, 1),
     CifarLayout("cifar-100-python", {"train": ["train"], "test": ["test"]}, 2),
 )
 
@@ -59,9 +59,9 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         UserError: A file is damaged. The message names the file.
     """
     parts = by_part(_read_part)(folder, settings)
-    for part, images in (("train", parts.train), ("test", parts.test)):
-        if images is not None and len(images) != CIFAR_SIZES[part]:
-            size = CIFAR_SIZES[part]
+    for part, size in CIFAR_SIZES.items():
+        images = getattr(parts, part)
+        if images is not None and len(images) != size:
             parts.notes.append(f"{settings.name}: {len(images)} {part} images, where the official release has {size}")
     return parts
 
@@ -101,8 +101,10 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
     for layout in CIFAR_LAYOUTS:
         if not names.isdisjoint(layout.files[part]):
             return layout
-    looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    raise UserError(f"no CIFAR {part} batches found. Looked for {looked}", path)
+    raise UserError(
+        f"no CIFAR {part} batches found. Looked for {', '.join(layout.files[part][0] for layout in CIFAR_LAYOUTS)}",
+        path,
+    )
 
 
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
@@ -121,9 +123,9 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
         raise UserError(f"{problem}. Use the files of the official CIFAR release", name) from None
     if not isinstance(batch, dict):
         raise UserError(f"expected a dict, as in a CIFAR batch, got {type(batch).__name__}", name)
-    batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
-    data, labels = batch.get("data"), batch.get(key)
+    # the names are bytes in Python 2's pickles
+    data, labels = (batch.get(name.encode(), batch.get(name)) for name in ("data", key))
     if not isinstance(data, np.ndarray) or data.shape[1:] != (PIXELS,):
         raise UserError(f"'data': expected unsigned bytes of shape [N, {PIXELS}]", name)
     whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
@@ -136,17 +138,21 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
 
 
 MAX_OPCODES = 2_000_000  # official files have at most 0.4e6 (CIFAR-100 train)
-VALUES = {f"{kind}BIN{what}" for kind in ("SHORT_", "") for what in ("UNICODE", "BYTES")}
-VALUES |= {"NONE", "BININT", "BININT1", "BININT2", "BINUNICODE8", "BINBYTES8", "BYTEARRAY8"}
+VALUES = ["NONE", "BININT", "BININT1", "BININT2", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"]
+VALUES += ["SHORT_BINBYTES", "BINBYTES", "BINBYTES8"]
 EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE": lambda: True, "NEWFALSE": bool}
 #: opcodes that pop items from the stack -> number of items; 0: all items above the mark
 TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
 TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
-PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY FULL_ARRAY TYPE ENCODE BYTE")
+PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY TYPE ENCODE BYTE")
 #: the module is numpy.core in numpy 1 and Python 2, and numpy._core in numpy 2
-PICKLE_NAMES = {f"numpy.{core}.multiarray _reconstruct": PickleName.EMPTY_ARRAY for core in ("core", "_core")}
-PICKLE_NAMES |= {f"numpy.{core}.numeric _frombuffer": PickleName.FULL_ARRAY for core in ("core", "_core")}
-PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TYPE, "_codecs encode": PickleName.ENCODE}
+PICKLE_NAMES = {
+    "numpy.core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,
+    "numpy._core.multiarray _reconstruct": PickleName.EMPTY_ARRAY,
+    "numpy ndarray": PickleName.ARRAY,
+    "numpy dtype": PickleName.TYPE,
+    "_codecs encode": PickleName.ENCODE,
+}
 
 
 class Refused(Exception):
@@ -156,13 +162,11 @@ class Refused(Exception):
 class _Array:
     values = np.empty(0, np.uint8)
 
-    def fill(self, shape: Any, kind: Any, is_fortran: Any, data: Any) -> _Array:
+    def fill(self, shape: Any, kind: Any, is_fortran: Any, data: Any) -> None:
         is_shape = isinstance(shape, tuple) and len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
-        is_plain = is_shape and kind is PickleName.BYTE and isinstance(data, bytes | bytearray) and not is_fortran
-        if not is_plain:
+        if not is_shape or kind is not PickleName.BYTE or not isinstance(data, bytes) or is_fortran:
             raise Refused("expected arrays of unsigned bytes in C order")
         self.values = np.frombuffer(data, np.uint8).reshape(shape)
-        return self
 
 
 def read_literals(content: bytes) -> Any:
@@ -183,9 +187,11 @@ def read_literals(content: bytes) -> Any:
         value = machine.stack.pop()
     except (IndexError, KeyError, ValueError, OverflowError, TypeError, AttributeError) as problem:
         raise Refused(f"truncated or corrupt ({type(problem).__name__})") from None
-    if not isinstance(value, dict):
-        return value
-    return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, _Array):
+                value[key] = item.values
+    return value
 
 
 class _Machine:
@@ -193,12 +199,16 @@ class _Machine:
         self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes to encode
 
     def step(self, name: str, argument: Any) -> None:
-        if name in VALUES or name in EMPTY:
-            self.stack.append(EMPTY[name]() if name in EMPTY else argument)
+        if name in VALUES:
+            self.stack.append(argument)
+        elif name in EMPTY:
+            self.stack.append(EMPTY[name]())
         elif name in ("SHORT_BINSTRING", "BINSTRING"):
             self.stack.append(argument.encode("latin1"))  # undoes the decoding; Python 2's texts are bytes
-        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            self.memo[argument] = self.stack[-1]
+        elif name == "MEMOIZE":
+            self.memo[len(self.memo)] = self.stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
             self.stack.append(self.memo[argument])
         elif name == "MARK":
@@ -212,7 +222,8 @@ class _Machine:
                 target.fill(*state[1:])  # the first item is the version
         elif name in TAKEN:
             items = [self.stack.pop() for _ in range(TAKEN[name] or len(self.stack))][::-1]
-            self.stack = self.stack if TAKEN[name] else self.below.pop()
+            if not TAKEN[name]:
+                self.stack = self.below.pop()
             self.put(name, items)
         elif name not in ("PROTO", "FRAME", "STOP"):
             raise Refused(f"the pickle opcode {name} is not allowed")
@@ -237,8 +248,6 @@ class _Machine:
         match callee, arguments:
             case PickleName.EMPTY_ARRAY, (PickleName.ARRAY, (0,), "b" | b"b"):
                 return _Array()
-            case PickleName.FULL_ARRAY, (data, kind, shape, order):
-                return _Array().fill(shape, kind, order != "C", data)
             case PickleName.TYPE, ("u1" | b"u1", *flags) if all(flag in (0, 1) for flag in flags):
                 return PickleName.BYTE
             case PickleName.TYPE, (str() | bytes() as code, *_):

@@ -32,18 +32,18 @@ def read_files(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
     If a folder contains no files, its subfolders are read instead. Raises :class:`UserError` naming the file.
     """
-    images = []
+    images: list[np.ndarray] = []
     for entry in settings.local.train:
         path = folder.path(entry)
         if not path.is_dir():
             raise UserError("expected a folder of images", path)
         is_flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
-        contents = folder.contents(path, "*" if is_flat else "*/*", check_image_file)
-        decoded = [decode(str(file), data, settings.shape) for file, data in contents]
-        if not decoded:
+        before = len(images)
+        for file, data in folder.contents(path, "*" if is_flat else "*/*", check_image_file):
+            images.append(decode(str(file), data, settings.shape))
+        if len(images) == before:
             raise UserError("no images found", path)
-        images += decoded
-    return ImageParts(Images(np.stack(images), np.zeros(len(images), np.int64)), None)
+    return ImageParts(Images(np.stack(images), np.zeros(len(images), np.int64)))
 
 
 @by_part
@@ -70,28 +70,32 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     else:
         folder.check(archive)
         files = _zipped(archive, inside)
-    rows: list[tuple[int, str, np.ndarray]] = []
+    rows = []
     for label, name, data in files:
         if label not in classes:
-            hint = f"{nearest(label, classes)}. Add it to task.classes, or remove the folder"
-            raise UserError(f"folder {label!r} is not in task.classes{hint}", name)
+            raise UserError(
+                f"folder {label!r} is not in task.classes{nearest(label, classes)}. Add it to task.classes, or remove "
+                "the folder",
+                name,
+            )
         rows.append((classes.index(label), name, decode(name, data, shape)))
     rows.sort(key=lambda row: row[:2])
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"no images for {len(absent)} of the classes in task.classes, such as {classes[absent[0]]!r}"
-        raise UserError(text, folder.path(entry))
-    return Images(np.stack([pixels for _, _, pixels in rows]), labels)
+        raise UserError(
+            f"no images for {len(absent)} of the classes in task.classes, such as {classes[absent[0]]!r}",
+            folder.path(entry),
+        )
+    return Images(np.stack([row[2] for row in rows]), labels)
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
     """Return the zip file in the path ``entry`` and the folder inside it; (None, "") for a path without a zip."""
-    parts = PurePosixPath(entry).parts
-    for stop, name in enumerate(parts, 1):
-        path = root.joinpath(*parts[:stop])
-        if name.lower().endswith(".zip") and path.is_file():
-            return path, "/".join(parts[stop:])
+    head, zip_end, inside = entry.partition(".zip")
+    archive = root / (head + zip_end)
+    if zip_end and archive.is_file():
+        return archive, inside.strip("/")
     return None, ""
 
 

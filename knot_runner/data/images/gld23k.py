@@ -6,9 +6,7 @@ user_id, image_id, class), and next to that folder ``images/<image_id>.jpg``.
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,11 +20,8 @@ from knot_runner.util.errors import UserError
 USER, IMAGE, LABEL = "user_id", "image_id", "class"
 
 
-class _Row(NamedTuple):
-    """One line of a CSV file: the image's photographer ("" in the test file), and its class."""
-
-    user: str
-    label: int
+#: image file -> its photographer ("" if unknown) and its class
+_Rows = dict[Path, tuple[str, int]]
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
@@ -36,26 +31,27 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     :class:`UserError` naming the file, and the line for a CSV file.
     """
     local, classes = settings.local, len(settings.classes)
-    rows: dict[Path, _Row] = {}
+    rows: _Rows = {}
     for entry in local.train:
-        _add_rows(rows, folder, entry, classes, True)
+        _add_rows(rows, folder, entry, classes, USER, IMAGE, LABEL)
     count = len(rows)
     for entry in local.test:
-        _add_rows(rows, folder, entry, classes, False)
+        _add_rows(rows, folder, entry, classes, IMAGE, LABEL)
     pixels = _decode(folder, list(rows), settings.shape)
-    labels = np.array([row.label for row in rows.values()], dtype=np.int64)
-    numbers: dict[str, int] = {}
-    users = [numbers.setdefault(row.user, len(numbers)) for row in itertools.islice(rows.values(), count)]
-    held = Images(pixels[count:], labels[count:]) if local.test else None
-    train = Images(pixels[:count], labels[:count], np.array(users, dtype=np.int64))
-    return ImageParts(train, held, list(numbers))
+    labels = np.array([label for _, label in rows.values()], np.int64)
+    numbers = {}
+    users = [numbers.setdefault(user, len(numbers)) for user, _ in list(rows.values())[:count]]
+    return ImageParts(
+        Images(pixels[:count], labels[:count], np.array(users, np.int64)),
+        Images(pixels[count:], labels[count:]) if local.test else None,
+        list(numbers),
+    )
 
 
-def _add_rows(rows: dict[Path, _Row], folder: DataFolder, entry: str, classes: int, with_users: bool) -> None:
-    """Add the rows of one CSV file to ``rows`` (path of the image -> row)."""
+def _add_rows(rows: _Rows, folder: DataFolder, entry: str, classes: int, *wanted: str) -> None:
+    """Add the rows of one CSV file to ``rows``. The columns ``wanted`` must have values."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
-    wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
     for line, record in read_csv(path):
         where = f"{path}: line {line}"
         for column in wanted:
@@ -71,7 +67,7 @@ def _add_rows(rows: dict[Path, _Row], folder: DataFolder, entry: str, classes: i
             raise UserError(f"image {name} is repeated", where)
         if not image.is_file():
             raise UserError(f"file not found, but {where} lists it", image)
-        rows[image] = _Row(record[USER] if with_users else "", int(label))
+        rows[image] = record.get(USER, ""), int(label)
 
 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:

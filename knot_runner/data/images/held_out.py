@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,9 +30,8 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
         order = partition_rng(seed, f"valid {client}").permutation(len(rows))
         valid.append(np.sort(rows[order[:wanted]]))
         train.append(np.sort(rows[order[wanted:]]))
-    total = sum(map(len, valid))
-    note = f"partition.valid: {total} of the clients' training examples are held out to select models"
-    return dataclasses.replace(partition, train=train, valid=valid, notes=[*partition.notes, note])
+    note = f"partition.valid: {sum(map(len, valid))} of the clients' training examples are held out to select models"
+    return replace(partition, train=train, valid=valid, notes=[*partition.notes, note])
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
@@ -97,8 +95,8 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
         test = _altered(test, [partition.test[client] for client in chosen], kind, classes, seed)
     groups = [int(client in chosen) for client in range(len(partition.names))]
     note = f"partition.alter: {len(chosen)} of {len(groups)} clients {ALTERED_NOTES[kind]}"
-    regrouped = dataclasses.replace(partition, groups=groups, notes=[*partition.notes, note])
-    return dataclasses.replace(task, train=train, test=test), regrouped
+    partition = replace(partition, groups=groups, notes=[*partition.notes, note])
+    return replace(task, train=train, test=test), partition
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
@@ -107,14 +105,14 @@ def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.
     if kind == "shift":
         pixels = images.pixels.copy()
         pixels[chosen] = pixels[chosen][:, :, ::-1, ::-1]
-        return dataclasses.replace(images, pixels=pixels)
+        return replace(images, pixels=pixels)
     labels = images.labels.copy()
     if kind == "noise":
         labels[chosen] = partition_rng(seed, "alter labels").choice(classes, len(chosen))
     else:
         known = chosen[np.isin(labels[chosen], classes)]  # a class without training examples has no counterpart
         labels[known] = classes[::-1][np.searchsorted(classes, labels[known])]
-    return dataclasses.replace(images, labels=labels)
+    return replace(images, labels=labels)
 
 
 def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
@@ -158,16 +156,16 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     except UserError as problem:  # messages of readers name keys of the task
         raise UserError(transfer_keys(str(problem))) from None
     count, most = len(pixels), settings.max_examples
-    if most is not None and most > count:
-        raise UserError(
-            f"{most} is larger than the {count} images of {settings.name}. Use at most {count}, or null for all",
-            "transfer.max_examples",
-        )
     if most is not None:
+        if most > count:
+            raise UserError(
+                f"{most} is larger than the {count} images of {settings.name}. Use at most {count}, or null for all",
+                "transfer.max_examples",
+            )
         chosen = np.random.default_rng(settings.cut_seed).permutation(count)[:most]
         pixels = pixels[np.sort(chosen)]
-    labels = np.full(len(pixels), UNLABELED, dtype=np.int64)
-    return UnlabeledImages(settings.name, Images(pixels, labels), files, notes)
+    images = Images(pixels, np.full(len(pixels), UNLABELED, dtype=np.int64))
+    return UnlabeledImages(settings.name, images, files, notes)
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
@@ -182,8 +180,7 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
     if before != task.shape:
         note += f", scaled from {sides(before)} to {sides(task.shape)}"
     files = {file.path: file for file in (*task.files, *other.files)}
-    notes = [*task.notes, *other.notes, note]
-    return replace(task, transfer=images, notes=notes, files=list(files.values()))
+    return replace(task, transfer=images, notes=[*task.notes, *other.notes, note], files=list(files.values()))
 
 
 def fit_images(images: Images, reference: np.ndarray) -> Images:
@@ -205,20 +202,17 @@ def fit_images(images: Images, reference: np.ndarray) -> Images:
         )
     if pixels.shape[1:] == shape and pixels.dtype == reference.dtype:
         return images
-    fitted = [_fit(pixels[at : at + _BLOCK], shape) for at in range(0, len(images), _BLOCK)]
-    if reference.dtype == np.uint8:
-        fitted = [np.rint(block * 255) for block in fitted]
-    return replace(images, pixels=np.concatenate([block.astype(reference.dtype) for block in fitted]))
-
-
-def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return ``pixels`` [n, C, H, W] as float64 [n, *shape] in 0..1."""
-    values = unit_pixels(pixels, np.float64)
-    if values.shape[1] == 3 and shape[0] == 1:
-        values = gray(values)
-    if values.shape[2:] != shape[1:]:
-        values = scale(values, *shape[1:])
-    return np.broadcast_to(values, (len(values), *shape))
+    fitted = np.empty((len(images), *shape), reference.dtype)
+    for start in range(0, len(images), _BLOCK):
+        values = unit_pixels(pixels[start : start + _BLOCK], np.float64)
+        if channels == 3 and wanted == 1:
+            values = gray(values)
+        if values.shape[2:] != shape[1:]:
+            values = scale(values, *shape[1:])
+        if reference.dtype == np.uint8:
+            values = np.rint(values * 255)
+        fitted[start : start + _BLOCK] = values
+    return replace(images, pixels=fitted)
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
@@ -229,10 +223,10 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
             f"Results are not comparable to results with {settings.name}"
         )
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
-    hub, local = settings.hub, settings.local
-    if hub is not None:
-        hub = replace(hub, splits={part: name for part, name in hub.splits.items() if part == "train"})
-    if local is not None:
-        local = replace(local, test=[])
-    parts, opened = read_parts(replace(settings, hub=hub, local=local), data_root)
+    if settings.hub is not None:
+        splits = {part: name for part, name in settings.hub.splits.items() if part == "train"}
+        settings = replace(settings, hub=replace(settings.hub, splits=splits))
+    if settings.local is not None:
+        settings = replace(settings, local=replace(settings.local, test=[]))
+    parts, opened = read_parts(settings, data_root)
     return parts.train.pixels, opened, parts.notes

@@ -49,7 +49,7 @@ def read_idx(
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
     """Return the content of an idx file as uint8: images of shape [N, H, W], or labels [N], as ``kind`` selects."""
-    sizes = 3 if kind == "images" else 1
+    sizes = MAGIC[kind] & 0xFF
     head_bytes = 4 * (1 + sizes)
     with file_errors(path), open_unpacked(path) as file:
         head = file.read(head_bytes)
@@ -64,7 +64,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
             raise UserError(f"declares {named} values, more than the limit of {MOST} bytes", path)
         body = file.read(wanted + 1)
     if len(body) != wanted:
-        size = len(body) if len(body) < wanted else "more"
+        size = f"{len(body)}" if len(body) < wanted else "more"
         raise UserError(f"declares {named} = {wanted} bytes of values, but contains {size}", path)
     return np.frombuffer(body, np.uint8).reshape(shape)
 
@@ -76,8 +76,7 @@ def read_usps(
     """Yield the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
     for entry in entries:
         path = folder.file(folder.path(entry))
-        rows = [_digit(f"{path}: line {number}", line) for number, line in read_lines(path)]
-        table = np.array(rows, dtype=np.float32)
+        table = np.array([_digit(f"{path}: line {number}", line) for number, line in read_lines(path)], np.float32)
         pixels = (table[:, 1:].reshape(-1, 1, USPS_SIDE, USPS_SIDE) + 1) / 2
         yield path, Images(pixels, table[:, 0].astype(np.int64))
 

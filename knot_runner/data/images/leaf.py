@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from knot_runner.util.errors import UserError
 #: LEAF's pixels are bytes divided by 255, rounded to four places in some copies. A pixel within this distance of k/255
 #: is the byte k.
 ROUNDED = 5.1e-5
-#: one writer's n images: pixels of shape [n, channels * height * width], uint8 or float32, and labels, int64 of shape
-#: [n]
-Writer = tuple[np.ndarray, np.ndarray]
+#: one writer's n images: pixels of shape [n, channels * height * width], uint8 or float32, and n labels
+Writer = tuple[np.ndarray, list[int]]
 
 
 def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
@@ -33,16 +32,13 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     Raises:
         UserError: A file is invalid. The message names the file and the writer.
     """
-    train: dict[str, Writer] = {}
-    home: dict[str, int] = {}
-    names: list[str] = []
+    train, test, home, names = {}, {}, {}, []
     for path, content in _files(folder, settings.local.train):
         names.append(folder.short(path))
         for writer, rows in _writers(path, content, settings):
             if writer in home:
                 raise UserError(f"writer {writer!r} is also in {names[home[writer]]}", names[-1])
             home[writer], train[writer] = len(names) - 1, rows
-    test: dict[str, Writer] = {}
     for path, content in _files(folder, settings.local.test):
         for writer, rows in _writers(path, content, settings):
             if writer not in home:
@@ -50,8 +46,7 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
             if writer in test:
                 raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows
-    exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
-    images = [_images(part, home, settings.shape, exact) for part in (train, test)]
+    images = [_images(part, home, settings.shape) for part in (train, test)]
     return ImageParts(images[0], images[1] if settings.local.test else None, list(home), names)
 
 
@@ -61,44 +56,41 @@ def _files(folder: DataFolder, entries: list[str]) -> Iterator[tuple[Path, bytes
         path = folder.path(entry)
         if not path.is_dir():
             with file_errors(folder.file(path)):
-                content = path.read_bytes()
-            yield path, content
+                yield path, path.read_bytes()
             continue
-        count = 0
+        file = None
         for file in folder.contents(path, "*.json"):
-            count += 1
             yield file
-        if not count:
+        if file is None:
             raise UserError("no .json file found", path)
 
 
-def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
+def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int]) -> Images:
     """Return the images of ``writers``, one writer after another.
 
     ``home``: writer -> number of the writer's train file; the order of ``home`` defines the writers' numbers.
-    ``exact``: whether every pixel of every file is a multiple of 1/255.
     """
-    numbers = {name: number for number, name in enumerate(home)}
-    flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
-    labels, users = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    exact = all(pixels.dtype == np.uint8 for pixels, _ in writers.values())
+    numbers = dict(zip(home, range(len(home)), strict=True))
+    flat, labels, users = [np.zeros((0, math.prod(shape)), np.uint8)], [], []
     for name, (pixels, labels_of_writer) in writers.items():
         flat.append(pixels if exact else unit_pixels(pixels, np.float32))
-        labels.append(labels_of_writer)
-        users.append(np.full(len(labels_of_writer), numbers[name]))
-    of = np.concatenate(users)
-    files = np.array(list(home.values()), dtype=np.int64)[of]
-    return Images(np.concatenate(flat).reshape(-1, *shape), np.concatenate(labels), of, files)
+        labels += labels_of_writer
+        users += [numbers[name]] * len(labels_of_writer)
+    of = np.array(users, np.int64)
+    files = np.array(list(home.values()), np.int64)[of]
+    return Images(np.concatenate(flat).reshape(-1, *shape), np.array(labels, np.int64), of, files)
 
 
 def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[tuple[str, Writer]]:
     """Yield the writers of the file ``path``, whose content is ``text``, in the order of ``users`` in the file."""
-    content = _parse(path, text)
+    content = parse_object(str(path), text)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise UserError("not LEAF JSON. Expected the lists 'users' and 'num_samples' and the object 'user_data'", path)
-    foreign = [name for name in users if not isinstance(name, str)]
-    if foreign:
-        raise UserError(f"'users': expected names of writers as strings, got {foreign[0]!r:.40}", path)
+    for name in users:
+        if not isinstance(name, str):
+            raise UserError(f"'users': expected names of writers as strings, got {name!r:.40}", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
         raise UserError(
             f"expected the same distinct names in 'users' (has {len(users)}) and 'user_data' (has {len(data)})", path
@@ -109,19 +101,6 @@ def _writers(path: Path, text: bytes, settings: ImageTaskSettings) -> Iterator[t
         yield name, _writer(f"{path}: writer {name!r}", data.pop(name), count, settings)
 
 
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
-    def refuse(word: str) -> NoReturn:
-        raise UserError(f"{word} is not a pixel value", path)
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            raise UserError(f"an object has a repeated key: {', '.join(k for k, _ in pairs)[:100]}", path)
-        return content
-
-    return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
-
-
 def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> Writer:
     rows = rows if isinstance(rows, dict) else {}
     x, y, classes = rows.get("x"), rows.get("y"), len(settings.classes)
@@ -129,10 +108,10 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
         raise UserError("the lists x and y are missing", where)
     if not len(x) == len(y) == count:
         raise UserError(f"has {len(x)} images (x) and {len(y)} labels (y), but num_samples is {count}", where)
-    wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
-    if wrong:
-        raise UserError(f"label {wrong[0]!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
-    return _pixels(where, x, math.prod(settings.shape)), np.array(y, dtype=np.int64)
+    for label in y:
+        if type(label) is not int or not 0 <= label < classes:
+            raise UserError(f"label {label!r:.40} is not a class number from 0 to {classes - 1} (task.classes)", where)
+    return _pixels(where, x, math.prod(settings.shape)), y
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
@@ -147,7 +126,7 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError("an image in x contains a value that is not a number", where)
-    if values.min() < 0 or values.max() > 1:
+    if not 0 <= values.min() <= values.max() <= 1:  # also if NaN
         raise UserError(f"expected pixels from 0 to 1, got {values.min()} to {values.max()}", where)
     steps = np.rint(values * 255)
     if np.abs(values - steps / 255).max() <= ROUNDED:

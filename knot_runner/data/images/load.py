@@ -11,7 +11,6 @@ import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from knot_runner.data.checksums import DataFolder
 
 #: Classes of scikit-learn's handwritten digits, which need no files and no network.
 EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
@@ -56,10 +52,9 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
     A point has C + S coordinates for S superclasses: a scaled unit vector for the class, followed by a scaled unit
     vector for its superclass.
     """
-    of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
+    is_member = np.stack([np.isin(classes, members) for members in superclasses.values()], axis=1)
     class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
-    shared = math.sqrt((ACROSS**2 - WITHIN**2) / 2) * np.eye(len(superclasses))[[of[name] for name in classes]]
-    return np.hstack([class_points, shared]).tolist()
+    return np.hstack([class_points, math.sqrt((ACROSS**2 - WITHIN**2) / 2) * is_member]).tolist()
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
@@ -91,7 +86,13 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
     """Return the images of ``settings.source`` unchanged, and the files that the reader opened."""
     if settings.source == "local":
-        folder = _open_source(settings, data_root)
+        from knot_runner.data.checksums import open_folder
+
+        if settings.local is None:
+            raise UserError("required by task.source=local, but not set", "task.local")
+        if not settings.local.train:
+            raise UserError("expected at least one file", "task.local.train")
+        folder = open_folder(data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
     if settings.source == "hub":
         from knot_runner.data.hub import read_hub_images
@@ -101,27 +102,7 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
         f"{settings.name}: scikit-learn's handwritten digits are used instead (task.source=embedded). "
         f"Results are not comparable to results on {settings.name}"
     )
-    return ImageParts(read_digits(settings.shape), None, notes=[note]), []
-
-
-def _open_source(settings: ImageTaskSettings, data_root: Path | None) -> DataFolder:
-    """Return the data folder after checking ``task.local`` without reading files.
-
-    Raises:
-        UserError: No files are listed, or a file is listed twice.
-    """
-    from knot_runner.data.checksums import open_folder
-
-    source = settings.local
-    if source is None:
-        raise UserError("required by task.source=local, but not set", "task.local")
-    if not source.train:
-        raise UserError("expected at least one file", "task.local.train")
-    folder = open_folder(data_root)
-    twice = set(source.train) & set(source.test)
-    if twice and source.format != "cifar":  # a CIFAR archive contains both train and test
-        raise UserError(f"{min(twice)} is also in task.local.train", "task.local.test")
-    return folder
+    return ImageParts(read_digits(settings.shape), notes=[note]), []
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
@@ -133,8 +114,7 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
     if test is None:
         train, test = hold_out(train, settings.holdout, settings.cut_seed)
         of = "the images" if test.users is None else "each writer's images"
-        share = f"{settings.holdout:.0%} of {of}, {len(test)}, are held out"
-        notes.append(f"{settings.name}: no test set. {share}")
+        notes.append(f"{settings.name}: no test set. {settings.holdout:.0%} of {of}, {len(test)}, are held out")
     if settings.max_examples is not None:
         train, test = limited(train, test, settings.max_examples, settings.cut_seed)
     return train, test, notes
@@ -159,10 +139,9 @@ def read_digits(shape: list[int]) -> Images:
     The digits are scaled bilinearly to height and width, and every channel has the same values.
     """
     table = _digits_table()
-    gray_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
-    channels, height, width = shape
-    gray = np.rint(scale(gray_levels * (255 / 16), height, width)).astype(np.uint8)
-    return Images(np.repeat(gray[:, None], channels, axis=1), labels.astype(np.int64))
+    gray = scale(table[:, :64].reshape(-1, 8, 8) * (255 / 16), *shape[1:])
+    pixels = np.rint(gray).astype(np.uint8)[:, None]
+    return Images(np.repeat(pixels, shape[0], axis=1), table[:, 64].astype(np.int64))
 
 
 @functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run

@@ -12,6 +12,13 @@ from knot_runner.util.errors import UserError, counted
 NOBODY = -1
 
 
+def or_none(owners: np.ndarray) -> np.ndarray | None:
+    """Return ``owners``, the owner of each example, or None if no example has an owner."""
+    if (owners == NOBODY).all():
+        return None
+    return owners
+
+
 def apportion(exact: np.ndarray) -> np.ndarray:
     """Round the non-negative ``exact``, of shape [clients, classes], to integers with the same (integer) column sums.
 
@@ -56,24 +63,23 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
     return owner
 
 
-def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the owner of each of N test images: each class is divided in the proportions of ``counts``.
+def follow_training(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the owner of each of N test images, divided in the proportions of the clients' training images by class.
 
-    ``labels`` [N] are the classes of the test images, and ``counts`` the clients' training images by class. A class
-    without training images is divided in proportion to the clients' total numbers of training images.
+    ``owner`` has the client of each training image. A class without training images is divided in proportion to the
+    clients' total numbers of training images.
     """
-    sizes = np.bincount(labels, minlength=counts.shape[1])
-    totals = counts.sum(0)
-    weights = np.where(totals > 0, counts, counts.sum(1, keepdims=True))
-    shares = weights / weights.sum(0)
-    return assign_images(labels, apportion(shares * sizes), rng)
+    labels, classes = task.test.labels, len(task.classes)
+    counts = class_counts(task.train.labels, owner, clients, classes)
+    sizes = np.bincount(labels, minlength=classes)
+    weights = np.where(counts.sum(0) > 0, counts, counts.sum(1, keepdims=True))
+    return assign_images(labels, apportion(weights / weights.sum(0) * sizes), rng)
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     """Return each client's rows, ascending int64."""
     order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(clients + 1))
-    return np.split(order, bounds)[1:-1]
+    return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
@@ -87,22 +93,24 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     clients = np.unique(numbers[numbers != NOBODY])
     owner = _positions(numbers, clients)
     test, notes = client_numbers(settings, task.test), []
-    nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
-    if any(nameless):
-        left_out = f"{counted(nameless[0], 'training example')} and {counted(nameless[1], 'test example')}"
-        notes.append(f"partition: left out {left_out} without a {owner_noun}")
+    nameless, nameless_test = int((numbers == NOBODY).sum()), 0
+    if test is not None:
+        nameless_test = int((test == NOBODY).sum())
+    if nameless or nameless_test:
+        notes.append(
+            f"partition: left out {counted(nameless, 'training example')} and "
+            f"{counted(nameless_test, 'test example')} without a {owner_noun}"
+        )
     if test is None:
-        counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
-        test_owner = follow_training(counts, task.test.labels, rng)
+        test_owner = follow_training(task, owner, len(clients), rng)
         notes.append(
             f"partition: the test examples have no {many}, so clients get them in proportion to their training classes"
         )
     else:
         test_owner = _positions(test, clients)
-        alone = int((test_owner == NOBODY).sum()) - nameless[1]
+        alone = int((test_owner == NOBODY).sum()) - nameless_test
         if alone:
-            text = f"left out {counted(alone, 'test example')} of {many} without training examples"
-            notes.append(f"partition: {text}")
+            notes.append(f"partition: left out {counted(alone, 'test example')} of {many} without training examples")
     given = task.file_names if settings.by == "file" else task.user_names
     names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
@@ -119,7 +127,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
 
     Without ``num_clients``, return all clients with enough images.
     """
-    sizes = np.array([len(rows) for rows in whole.train])
+    sizes = np.array(list(map(len, whole.train)))
     least, wanted, total = settings.least, settings.num_clients, len(sizes)
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
@@ -128,8 +136,10 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
             f"none of the {many} has {least} or more training examples. Use at most {sizes.max()}", "partition.least"
         )
     if len(kept) < total:
-        left_out = f"left out {total - len(kept)} of {total} {many}, which have fewer training examples"
-        notes.append(f"partition.least={least}: {left_out}")
+        notes.append(
+            f"partition.least={least}: left out {total - len(kept)} of {total} {many}, "
+            "which have fewer training examples"
+        )
     if wanted is not None:
         if wanted > len(kept):
             raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer", "partition.num_clients")
@@ -160,8 +170,10 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        text = f"{classes} is more than the {len(present)} classes with training examples. Use fewer classes"
-        raise UserError(text, "partition.classes_per_client")
+        raise UserError(
+            f"{classes} is more than the {len(present)} classes with training examples. Use fewer classes",
+            "partition.classes_per_client",
+        )
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
     shares = rng.lognormal(1, 1, (clients, classes))
@@ -172,8 +184,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        text = f"{several} have several clients, {none} have none"
-        notes.append(f"partition: of {counted(size, 'training example')}, {text}")
+        notes.append(
+            f"partition: of {counted(size, 'training example')}, {several} have several clients, {none} have none"
+        )
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
         notes.append(f"partition.classes_per_client={classes}: each client has all classes")
     return Partition(client_names(clients), train, test, notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -23,7 +22,6 @@ from knot_runner.data.images.owners import (
     apportion,
     assign_images,
     by_source,
-    class_counts,
     client_names,
     client_numbers,
     client_rows,
@@ -56,15 +54,20 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     if kind not in PARTITIONS:
         raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are built; natural uses existing clients, and manual repeats images
-    clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
-    if clients > images:
-        text = f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients"
-        raise UserError(text, "partition.num_clients")
-    partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
+    clients = getattr(settings, "num_clients", None) or 1
+    if clients > images and not isinstance(settings, Natural | Manual):
+        raise UserError(
+            f"{clients} clients for only {counted(images, 'training example')}. Use fewer clients",
+            "partition.num_clients",
+        )
+    partition: Partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
-        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (the task has {images})"
-        raise UserError(f"{text}. {REMEDIES.get(kind, 'Use fewer clients')}", "partition.num_clients")
+        raise UserError(
+            f"client {sizes.index(0)} of {len(sizes)} would have no training examples (the task has {images}). "
+            f"{REMEDIES.get(kind, 'Use fewer clients')}",
+            "partition.num_clients",
+        )
     return partition
 
 
@@ -78,9 +81,8 @@ def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np
 
     Each client's test images follow the class proportions of its training images.
     """
-    counts = class_counts(task.train.labels, owner, clients, len(task.classes))
-    test = follow_training(counts, task.test.labels, rng)
-    return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
+    test = client_rows(follow_training(task, owner, clients, rng), clients)
+    return Partition(client_names(clients), client_rows(owner, clients), test, _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
@@ -88,9 +90,11 @@ def _untrained(task: ImageTask) -> list[str]:
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
-    named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
+    if len(missing) > 5:
+        missing[5:] = ["..."]
     return [
-        f"partition: no training examples of {named}, so clients get its test examples in proportion to client sizes"
+        f"partition: no training examples of {', '.join(missing)}, so clients get its test examples in proportion to "
+        "client sizes"
     ]
 
 
@@ -163,14 +167,17 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
-        size = counted(len(labels), "training example")
-        text = f"{clients} clients x {each} = {count} shards, but only {size}"
-        raise UserError(f"{text}. Use fewer clients or shards", "partition.shards_per_client")
+        raise UserError(
+            f"{clients} clients x {each} = {count} shards, but only {counted(len(labels), 'training example')}. "
+            "Use fewer clients or shards",
+            "partition.shards_per_client",
+        )
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     shard_owner = rng.permutation(np.arange(count) % settings.num_clients)
     owner = np.empty(len(labels), np.int64)
-    owner[by_class] = np.repeat(shard_owner, [len(shard) for shard in np.array_split(by_class, count)])
+    for client, shard in zip(shard_owner, np.array_split(by_class, count), strict=True):
+        owner[shard] = client
     return partition_by_owner(task, owner, clients, rng)
 
 
@@ -207,14 +214,16 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     for number, group in enumerate(chosen):
         member[np.ix_(groups == number, group)] = 1
     shares = member / np.maximum(member.sum(0), 1)
-    owners = []
+    owners, left, notes = [], [], []
     for images in (task.train, task.test):
         sizes = np.bincount(images.labels, minlength=classes)
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
-    left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
+        left.append(int((owners[-1] == NOBODY).sum()))
     if any(left):
-        text = f"{counted(left[0], 'training example')} and {counted(left[1], 'test example')}"
-        notes.append(f"partition.groups: left out {text}, whose classes are in no group")
+        notes.append(
+            f"partition.groups: left out {counted(left[0], 'training example')} and "
+            f"{counted(left[1], 'test example')}, whose classes are in no group"
+        )
     train, test = (client_rows(owner, clients) for owner in owners)
     return Partition(client_names(clients), train, test, notes, groups.tolist())
 
@@ -229,8 +238,10 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         UserError: Data from another source have no owners, or no clients or fewer than ``num_clients`` remain.
     """
     if settings.by not in task.called:
-        known = nearest(settings.by, task.called)
-        raise UserError(f"{task.name} ({task.source}) cannot be partitioned by {settings.by!r}{known}", "partition.by")
+        raise UserError(
+            f"{task.name} ({task.source}) cannot be partitioned by {settings.by!r}{nearest(settings.by, task.called)}",
+            "partition.by",
+        )
     many = task.called[settings.by][1]
     numbers = client_numbers(settings, task.train)
     if numbers is not None:
@@ -243,8 +254,11 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         )
     clients, alpha = settings.embedded_clients, settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
-    remedy = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
-    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {remedy}")
+    partition.notes.insert(
+        0,
+        f"partition: {task.name} ({task.source}) has no {many}, so the examples are divided over {clients} clients by "
+        f"Dirichlet({alpha:g}) shares",
+    )
     return select_clients(settings, partition, "clients", rng)
 
 
@@ -260,14 +274,14 @@ def _problem(partition: object, settings: object, task: ImageTask, rng: np.rando
         for client, part in enumerate(map(np.asarray, rows)):
             if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
                 return f"{name} rows of client {client} that are not a list of integers"
-            if len(part) and not (part.min() >= 0 and part.max() < count):
+            if len(part) and not 0 <= part.min() <= part.max() < count:
                 return f"{name} rows of client {client} outside 0 to {count - 1}"
     return ""
 
 
 #: ``partition.kind`` -> function of (settings, task, random generator) that returns a partition. Plug-ins may add
 #: functions, and the classes of their settings to ``PARTITION_SETTINGS``.
-PARTITIONS: Table[Callable[[Any, ImageTask, np.random.Generator], Partition]] = Table("PARTITIONS", {
+PARTITIONS: Table[Any] = Table("PARTITIONS", {
     "natural": _natural,
     "iid": _iid,
     "dirichlet": _dirichlet,

@@ -33,8 +33,7 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # avoids division by 0 for a constant channel
-    shape = list(train.pixels.shape[1:])
-    return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
+    return dataclasses.replace(task, shape=list(train.pixels.shape[1:]), mean=channels.mean(1).tolist(), std=std)
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from knot_runner.config.settings.partition import Dirichlet, Iid, PartyShares, p
 from knot_runner.data.images.held_out import UnlabeledImages, fit_images, load_unlabeled, with_transfer
 from knot_runner.data.images.load import read_digits
 from knot_runner.data.images.partition import make_partition
-from knot_runner.data.parties import clients_images, image_parties
+from knot_runner.data.parties import divide_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
 from tests import image_files
 from tests.golden.messages import refuses
@@ -71,7 +71,7 @@ def test_image_parties_are_drawn_by_the_seed():
     one, other = dealt(0), dealt(1)
     assert one == dealt(0)
     assert all(one[name] != other[name] for name in one)
-    left = [numbers(clients_images(task(), SHARES, seed).train) for seed in (0, 1)]
+    left = [numbers(divide_images(task(), SHARES, seed)[2]) for seed in (0, 1)]
     assert left[0] != left[1]
     other = dataclasses.replace(task(), transfer=task().train)  # the same for both seeds, but for what is held out
     shares = PartyShares(server=0.2, transfer=None, valid=0.1)
@@ -80,7 +80,8 @@ def test_image_parties_are_drawn_by_the_seed():
 
 
 def test_image_parties_partition_what_is_left():
-    uneven, left = Dirichlet("dirichlet", 3, 0.5, 0), clients_images(task(), SHARES, 5)
+    uneven = Dirichlet("dirichlet", 3, 0.5, 0)
+    left = dataclasses.replace(task(), train=divide_images(task(), SHARES, 5)[2])
     dealt = make_partition(uneven, left, 5)
     for name, rows in zip(dealt.names, dealt.train, strict=True):
         splits = parties(seed=5, partition=uneven).datasets[name].splits
@@ -229,6 +230,6 @@ def test_with_transfer_sets_transfer_set_of_image_parties():
     assert sorted(rows.pop("transfer")) == list(range(5000, 5050))
     assert sorted(np.concatenate(list(rows.values()))) == list(range(200)) and len(rows["server"]) == 40
     assert set(parties["transfer"].splits["train"].labels) == {-1} and tuple(parties["transfer"].splits) == splits
-    assert len(clients_images(both, shares, 0).train) == 160
+    assert len(divide_images(both, shares, 0)[2]) == 160
     assert both.digest != task.digest != replace(both, transfer=other.images.take(np.arange(49))).digest
     assert "transfer=more: 50 images of another data set are the transfer set" in both.notes

@@ -54,7 +54,7 @@ def test_read_jsonl_detects_gzip_by_first_bytes(tmp_path):
 @pytest.mark.parametrize("content", [
     b"", b"text,label\na,b\nc\n", b"text,label\na,b,c\n", b'text,label\na,"b\n', b'text,label\n"a"b,c\n',
     b"text,label\na,goo", b"text,label\r\na,b\r", b"text,text\na,b\n", "text,label\ncafé,b\n".encode("latin-1"),
-    b"text;label\na, b;c\n", b"text\tlabel\na\tc\n", gzip.compress(b"text,label\n" + b"a,b\n" * 50, mtime=0)[:-9],
+    gzip.compress(b"text,label\n" + b"a,b\n" * 50, mtime=0)[:-9],
     "text,label\n".encode("utf-16"),
 ])  # fmt: skip
 def test_read_csv_refuses_broken_files(tmp_path, content):

@@ -33,13 +33,13 @@ def load(image_task, tmp_path):
     return read
 
 
-@pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.ZIP/some/train", "flat.zip"])
+@pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.zip/some/train", "flat.zip"])
 def test_read_folders_reads_trees_and_zips(write, load, tmp_path, files, entry):
     (tmp_path / "deep").mkdir()
     write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x", "train/ape/Thumbs.db": b"x"})
     others = dict.fromkeys(["train/ape/desktop.ini", "test/zebra/1.png", "readme.txt", "train/", "train/wolf/"], b"")
     write.zipped(tmp_path / "set.zip", files | others)
-    write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
+    write.zipped(tmp_path / "deep" / "Set.zip", {f"some/{name}": data for name, data in files.items()})
     write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
     task = load(entry)
     pixels = np.concatenate([task.train.pixels, task.test.pixels])

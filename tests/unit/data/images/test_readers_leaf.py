@@ -93,9 +93,9 @@ def test_read_leaf_refuses_content(write, load, tmp_path, name):
 
 
 @pytest.mark.parametrize("content", [
-    b"[" * 100_000, b'{"users": ' + b"9" * 10_000 + b"}", b'{"users": [], "users": []}', b"[1]", b"",
+    b"[" * 100_000, b'{"users": ' + b"9" * 10_000 + b"}", b"[1]", b"",
     b'{"users": [], "num_samples": [], "user_data": {}}', b'{"users": ["\xe9"]}',
-], ids=["nested", "number", "twice", "list", "empty", "nobody", "latin"])  # fmt: skip
+], ids=["nested", "number", "list", "empty", "nobody", "latin"])  # fmt: skip
 def test_read_leaf_refuses_json(load, tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
     with refuses():
@@ -108,6 +108,6 @@ def test_read_leaf_refuses_mismatched_files(write, load, shards):
         with refuses():
             load()
     (shards / "bare").mkdir()
-    for changes in ({"train": ["absent.json"]}, {"train": ["bare"]}, {"test": ["train"]}):
+    for changes in ({"train": ["absent.json"]}, {"train": ["bare"]}):
         with refuses():
             load(**changes)

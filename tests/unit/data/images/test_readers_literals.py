@@ -26,7 +26,7 @@ class Reduce:
         return self.made
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 3, 4])
 def test_read_literals_reads_python_3_dumps(protocol):
     batch = {b"data": PIXELS, b"labels": [6, 9, 255, 70000], "filenames": ["a", "b"], b"b": b"\xff"}
     batch[b"pair"] = (1, None, True, ())
@@ -55,7 +55,7 @@ plain = st.recursive(
 
 
 @settings(max_examples=25)
-@given(value=st.dictionaries(st.text(max_size=5), plain, max_size=4), protocol=st.integers(2, 5))
+@given(value=st.dictionaries(st.text(max_size=5), plain, max_size=4), protocol=st.integers(2, 4))
 def test_read_literals_equals_pickle_on_plain_data(value, protocol):
     assert read_literals(pickle.dumps(value, protocol)) == value
 
@@ -146,7 +146,7 @@ def test_read_literals_limits_texts_and_opcodes_but_no_nesting(monkeypatch):
         read_literals(b"\x80\x02](" + b"K\x01" * 200 + b"e.")
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 4])
 def test_read_literals_reads_or_refuses_changed_bytes(write, protocol):
     content = pickle.dumps({b"data": PIXELS, b"labels": [1, 2]}, protocol)
     if protocol == 2:
